@@ -48,6 +48,7 @@ from runnel.streams.blocking import StreamConsumer, StreamProducer
 from runnel.streams.consumer import StreamConsumer as AsyncStreamConsumer
 from runnel.streams.consumer import StreamStart, StreamStop
 from schemas.control.assignments import TopicAssignment
+from schemas.control.streams import StreamRequest
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import RunnelError
 from schemas.streams.cuts import StreamCut
@@ -467,13 +468,19 @@ class StreamHandle(BlockingStreamAdmin):
 
         return StreamConsumer(self._thread, self._thread.call(opened()))
 
-    @blocking_form_of(client.StreamHandle.head)
-    def head(self) -> StreamCut:
-        """The beginning of the stream, as a cut. Raises NotFoundError, NotReadyError."""
-        return self._thread.call(self._handle.head())
-
     @blocking_form_of(client.StreamHandle.tail)
     def tail(self) -> StreamCut:
         """The end of the stream now, as a cut: everything that was committed is before it. Raises
         NotFoundError, NotReadyError."""
         return self._thread.call(self._handle.tail())
+
+    @blocking_form_of(client.StreamHandle.truncate)
+    def truncate(self, before: StreamCut, *, timeout: float = 60.0) -> StreamRequest:
+        """Remove everything before a cut, on every replica and for good, and wait until that is
+        done. An offline replica truncates when it returns.
+
+        Raises InvalidRequestError if the cut is no place in this stream, or lies beyond its end;
+        ConflictError if the stream begins behind it already, or is sealed; DeadlineExceededError
+        after ``timeout`` seconds: it goes on by itself.
+        """
+        return self._thread.call(self._handle.truncate(before, timeout=timeout))

@@ -41,6 +41,8 @@ class SimulatedSpu:
         self.seen_stamp: Stamp | None = None
         self.replicas: dict[str, ReplicaReport] = {}
         self.assignments: dict[str, Assignment] = {}
+        #: Whether it seals the logs that are to be sealed.
+        self.seals_logs = True
         self.leads: list[tuple[str, int]] = []
         self.deleted: list[str] = []
         self.peers: list[Peers] = []
@@ -148,7 +150,8 @@ class SimulatedSpu:
 
     def _kept(self, report: ReplicaReport) -> ReplicaReport:
         """Keep a report; that of a leader that is to seal its log, which is empty, as sealed."""
-        sealed = self.assignments[report.uid].sealed and report.role is ReplicaRole.LEADER
+        told = self.seals_logs and self.assignments[report.uid].sealed
+        sealed = told and report.role is ReplicaRole.LEADER
         new = report.model_copy(update={"sealed": report.leo}) if sealed else report
         self.replicas[report.uid] = new
         return new

@@ -32,6 +32,7 @@ from schemas.control.streams import (
 from schemas.errors import RunnelError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.streams.cuts import StreamCut
 
 
 @contextmanager
@@ -84,6 +85,11 @@ class BlockingStreamAdmin:
     def segment(self, segment: str) -> SegmentHistory:
         """A segment, EPOCH.NUMBER, with those before and after it."""
         return self._thread.call(self._inner.segment(segment))
+
+    @blocking_form_of(StreamAdmin.head)
+    def head(self) -> StreamCut:
+        """The beginning of the stream: the cut of its last truncation, or its first segments."""
+        return self._thread.call(self._inner.head())
 
     @blocking_form_of(StreamAdmin.request)
     def request(self, request: str) -> StreamRequest:

@@ -20,7 +20,9 @@ from schemas.control.streams import (
     SealRequest,
     SegmentHistory,
     SegmentInfo,
+    StreamHead,
     StreamRequest,
+    TruncateRequest,
 )
 from schemas.errors import (
     ConflictError,
@@ -31,6 +33,7 @@ from schemas.errors import (
 from schemas.model import Model
 from schemas.objects.quantities import check_scoped_name
 from schemas.objects.stream import Stream
+from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import Epoch, Segment, parse_segment, segment_text
 from schemas.streams.key_space import KeyRange, fraction, place_of
 
@@ -64,6 +67,11 @@ class StreamAdmin:
         parse_segment(segment)
         return await self._get(SegmentHistory, f"segments/{segment}")
 
+    async def head(self) -> StreamCut:
+        """The beginning of the stream: the cut of its last truncation, or its first segments.
+        Raises NotFoundError, NotReadyError."""
+        return StreamCut.parse((await self._get(StreamHead, "head")).cut)
+
     async def request(self, request: str) -> StreamRequest:
         """How far a request is. Raises NotFoundError, also an hour after it was done."""
         return await self._get(StreamRequest, f"requests/{request}")
@@ -95,6 +103,10 @@ class StreamAdmin:
         """Seal the stream for good, and wait until that is done. Raises as `scale` does."""
         asked = await self._post("seal", SealRequest(id=uuid.uuid4().hex))
         return await self._finished(asked, timeout)
+
+    async def _truncate(self, cut: StreamCut, timeout: float) -> StreamRequest:
+        body = TruncateRequest(id=uuid.uuid4().hex, cut=str(cut))
+        return await self._finished(await self._post("truncate", body), timeout)
 
     async def _finished(self, asked: StreamRequest, timeout: float) -> StreamRequest:
         loop = asyncio.get_running_loop()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from runnel.cli.context_option import sc_of_context
 from runnel.cli.render import TableOutput
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import parse_duration_ms
+
+if TYPE_CHECKING:
+    from schemas.streams.cuts import StreamCut
 
 ScOption = Annotated[
     str | None,
@@ -95,6 +99,25 @@ def is_consumers(kind: str) -> bool:
 def is_events(kind: str) -> bool:
     """Whether a KIND argument means events, which are not objects of the SC."""
     return kind.lower() in {"event", "events"}
+
+
+def parse_cut(option: str, given: str | None) -> StreamCut | None:
+    """The stream cut that an option gives, as text or as @FILE. Raises InvalidRequestError."""
+    if given is None:
+        return None
+    from schemas.streams.cuts import StreamCut
+
+    text = given
+    if given.startswith("@"):
+        try:
+            text = Path(given[1:]).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise InvalidRequestError(f"{option}: cannot read {given[1:]}: {why}") from None
+    try:
+        return StreamCut.parse(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{option}: {error}") from None
 
 
 def parse_timeout(text: str) -> float:

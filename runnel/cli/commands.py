@@ -106,7 +106,7 @@ COMMANDS: Final = {
         ".partition.topic", "app", "Show the offsets of a topic, truncate or seal it."
     ),
     "stream": LazyCommand(
-        ".stream.stream", "app", "Show the segments of a stream, scale or seal it."
+        ".stream.stream", "app", "Show the segments of a stream, scale, truncate or seal it."
     ),
     "archive": LazyCommand(
         ".archive.archive", "app", "Take topics into their archives, and show what is there."

@@ -22,9 +22,10 @@ from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
 from schemas.columns.topic_schema import TopicSchema
-from schemas.control.streams import EpochInfo
+from schemas.control.streams import EpochInfo, StreamRequest
+from schemas.errors import InvalidRequestError
 from schemas.streams.cuts import StreamCut
-from schemas.streams.epochs import number_of, parse_segment
+from schemas.streams.epochs import number_of, parse_segment, segment_text
 from schemas.wire.record_requests import LATEST, ListOffsetsResponse
 
 
@@ -88,6 +89,7 @@ class StreamHandle(StreamAdmin):
             self._open_segment,
             self.epoch,
             self.segment,
+            self.head,
             self._ends,
             start,
             stop,
@@ -98,17 +100,47 @@ class StreamHandle(StreamAdmin):
         self._cluster._stream_consumers.add(opened)
         return opened
 
-    async def head(self) -> StreamCut:
-        """The beginning of the stream, as a cut. Raises NotFoundError, NotReadyError."""
-        first = await self.epoch(0)
-        bounds = await self._bounds(_numbers(first))
-        return _cut(first, {number: one.log_start for number, one in bounds.items()})
-
     async def tail(self) -> StreamCut:
         """The end of the stream now, as a cut: everything that was committed is before it. Raises
         NotFoundError, NotReadyError."""
         current = await self.epoch()
         return _cut(current, await self._ends(_numbers(current)))
+
+    async def truncate(self, before: StreamCut, *, timeout: float = 60.0) -> StreamRequest:
+        """Remove everything before a cut, on every replica and for good, and wait until that is
+        done. An offline replica truncates when it returns.
+
+        Raises InvalidRequestError if the cut is no place in this stream, or lies beyond its end;
+        ConflictError if the stream begins behind it already, or is sealed; DeadlineExceededError
+        after ``timeout`` seconds: it goes on by itself.
+        """
+        if not isinstance(before, StreamCut):
+            raise InvalidRequestError(
+                f"before is {before!r}; give a StreamCut, such as a consumer's position() or the"
+                " stream's tail()"
+            )
+        if before.stream != self.name:
+            raise InvalidRequestError(f"before is a cut of stream {before.stream}, not {self.name}")
+        await self._check_ends(before)
+        return await self._truncate(before, timeout)
+
+    async def _check_ends(self, cut: StreamCut) -> None:
+        """Raise InvalidRequestError for a cut beyond the ends of segments: the SC does not know
+        where those of the current epoch end."""
+        current = await self.epoch()
+        segments = [parse_segment(one.id) for one in current.segments]
+        named = [one for one in segments if cut.offsets.get(one, 0) > 0]
+        if cut.uid != current.uid or not named:
+            # The SC refuses a cut of another stream.
+            return
+        ends = await self._ends([number_of(one) for one in named])
+        for one in named:
+            if cut.offsets[one] > (end := ends[number_of(one)]):
+                raise InvalidRequestError(
+                    f"the cut lies beyond the end of stream {self.name}: offset {cut.offsets[one]}"
+                    f" of segment {segment_text(one)}, which ends at {end}; take one from the"
+                    " stream's tail()"
+                )
 
     async def _ends(self, numbers: Sequence[int]) -> dict[int, int]:
         """The offsets after the last committed records of segments, by their numbers."""

@@ -41,6 +41,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.ids import PartitionUid, Term
+from schemas.objects.topic import TopicResolution
 from schemas.wire.protocol import Api
 
 #: An attempt gets at least this long, even if less time is left: a connection that is silent until
@@ -58,6 +59,10 @@ class RetryPolicy:
     request_timeout_ms: int = 30_000
     backoff_base_ms: float = 20.0
     backoff_cap_ms: float = 1_000.0
+
+
+class SegmentGoneError(NotFoundError):
+    """A segment of a stream was truncated away: its partition does not exist any more."""
 
 
 def check_topic(name: object) -> None:
@@ -139,12 +144,19 @@ class TopicRoute:
         return partition
 
     async def partition(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
-        """As `leader`, but also without a leader. Raises NotReadyError before it is placed."""
+        """As `leader`, but also without a leader. Raises NotReadyError before it is placed, and
+        SegmentGoneError."""
         newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
         topic = await self._leaders.topic(self.name, newer_than)
         self._require_same(topic)
         if (found := _partition_of(topic, index)) is not None:
             return found
+        is_placed = topic.resolution is TopicResolution.PROVISIONED
+        if "/" in self.name and is_placed and newer_than > -math.inf:
+            # Segments are named once they are placed, and the SC was asked after that.
+            raise SegmentGoneError(
+                f"segment number {index} of stream {self.name} was removed by a truncation"
+            )
         self.suspect(index)
         raise NotReadyError(
             f"partition {self.name}/{index} is not placed yet: topic {self.name!r} is"

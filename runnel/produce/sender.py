@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from runnel.net.connection import Response
-from runnel.net.routing import TopicRoute, may_retry
+from runnel.net.routing import SegmentGoneError, TopicRoute, may_retry
 from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import Batch
 from schemas.errors import (
@@ -387,6 +387,13 @@ class PartitionSender:
                 self.on_sealed(head.batch, head.pieces)
             else:
                 self._fail(head.batch, failure)
+            return
+        if isinstance(failure, SegmentGoneError) and self.on_sealed is not None:
+            if head.uncertain:
+                self._fail(head.batch, self._too_late(head, failure))
+            else:
+                # It was sealed long ago.
+                self.on_sealed(head.batch, head.pieces)
             return
         self._fail(head.batch, failure)
         rest, self._window = self._window, deque()

@@ -21,10 +21,16 @@ from runnel.consume.consumer import Consumer, check_max_records, check_timeout
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.net.offsets import Start, Stop
+from runnel.net.routing import SegmentGoneError
 from runnel.records.record import Record
 from schemas.backoff import backoff_s
 from schemas.control.streams import EpochInfo, SegmentHistory
-from schemas.errors import InvalidRequestError, NotFoundError, RetryableError
+from schemas.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    RetryableError,
+)
 from schemas.streams.cuts import NOT_BEGUN, Frontier, StreamCut
 from schemas.streams.epochs import Segment, creation_epoch, segment_text
 
@@ -46,11 +52,13 @@ AskEnds = Callable[[Sequence[int]], Awaitable[dict[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A chunk of a segment; None: everything before its end was read, or before the stop."""
+    """A chunk of a segment; None: everything before its end was read, or before the stop.
+    ``gone``: the segment was truncated away, wherever it was read."""
 
     segment: Segment
     consumer: Consumer
     chunk: FetchedChunk | None
+    gone: SegmentGoneError | None = None
 
 
 @dataclass(slots=True)
@@ -78,7 +86,8 @@ class StreamConsumer:
     """An asynchronous iterator of records; see the module's text.
 
     ``ask_epoch`` gives an epoch by its number, or the current one, ``ask_segment`` a segment with
-    those before and after it, ``ask_ends`` where segments end now.
+    those before and after it, ``ask_head`` where the stream begins, ``ask_ends`` where segments end
+    now.
     """
 
     def __init__(
@@ -87,6 +96,7 @@ class StreamConsumer:
         open_segment: OpenSegment,
         ask_epoch: Callable[[int | None], Awaitable[EpochInfo]],
         ask_segment: Callable[[str], Awaitable[SegmentHistory]],
+        ask_head: Callable[[], Awaitable[StreamCut]],
         ask_ends: AskEnds,
         start: StreamStart,
         stop: StreamStop,
@@ -102,6 +112,7 @@ class StreamConsumer:
         self._open_segment = open_segment
         self._ask_epoch = ask_epoch
         self._ask_segment = ask_segment
+        self._ask_head = ask_head
         self._ask_ends = ask_ends
         self._start_at: StreamStart = start
         self._stop_at: StreamStop = stop
@@ -158,7 +169,8 @@ class StreamConsumer:
         stop = begin if self._stop_at == self._start_at else None
         if self._stop_at is not None and stop is None:
             stop = await self._frontier(self._stop_at, current)
-            begin.require_not_after(stop)
+            if (where := begin.is_after(stop)) is not None:
+                raise InvalidRequestError(f"stop lies before start: {where}; give a later one")
         missing = {}
         for one, offset in begin.cut.offsets.items():
             before = await self._predecessors(begin.segments[one]) if offset == NOT_BEGUN else ()
@@ -284,12 +296,16 @@ class StreamConsumer:
             await self._queue.put(_Read(segment, consumer, None))
         except asyncio.CancelledError:
             raise
+        except SegmentGoneError as error:
+            await self._queue.put(_Read(segment, consumer, None, error))
         except BaseException as error:
             await self._queue.put(error)
 
     async def _go_on_behind(self, ended: _Read) -> None:
         """A segment is read: go on with its successors that wait for nothing else."""
         segment = ended.segment
+        if ended.gone is not None:
+            await self._check_gone(segment)
         stops = self._stop is not None and segment.id in self._stop.cut.offsets
         found: list[_Waiting] = []
         beyond: list[Segment] = []
@@ -319,6 +335,19 @@ class StreamConsumer:
                 self._begin(waiting.segment, 0)
         await done.consumer.close()
 
+    async def _check_gone(self, segment: Segment) -> None:
+        """A segment was truncated away: nothing is lost to who has read all of it. Raises
+        OffsetOutOfRangeError unless the user goes on all the same."""
+        end = (await self._history(segment.id)).end
+        at = self._open[segment.id].position()
+        if (end is None or at < end) and self._settings.on_truncated == "error":
+            upto = "" if end is None else f" to {end - 1}"
+            raise OffsetOutOfRangeError(
+                f"stream {self.stream}: the records {at}{upto} of segment"
+                f" {segment_text(segment.id)} were removed by a truncation; start at 'earliest', or"
+                " set on_truncated to 'earliest' to go on with what is there"
+            )
+
     async def _predecessors(self, segment: Segment) -> tuple[Segment, ...]:
         """Those that this consumer has to read."""
         before = map(segment_of, (await self._history(segment.id)).predecessors)
@@ -330,14 +359,15 @@ class StreamConsumer:
         """A place with the segments that it names."""
         if isinstance(place, StreamCut):
             return Frontier(place, await self._named_in(place, current))
-        epoch = current
-        if place == "earliest" and current.epoch:
-            epoch = await self._asked(lambda: self._ask_epoch(0))
-        segments = tuple(map(segment_of, epoch.segments))
-        offsets = dict.fromkeys((one.id for one in segments), 0)
-        if place == "latest":
-            ends = await self._asked(lambda: self._ask_ends([one.number for one in segments]))
-            offsets = {one.id: ends[one.number] for one in segments}
+        if place == "earliest":
+            head = await self._asked(self._ask_head)
+            # Where their logs begin: a truncation may come in between.
+            offsets = {one: min(offset, 0) for one, offset in head.offsets.items()}
+            begin = replace(head, offsets=offsets)
+            return Frontier(begin, await self._named_in(begin, current))
+        segments = tuple(map(segment_of, current.segments))
+        ends = await self._asked(lambda: self._ask_ends([one.number for one in segments]))
+        offsets = {one.id: ends[one.number] for one in segments}
         return Frontier(StreamCut(self.stream, current.uid, offsets), segments)
 
     async def _named_in(self, cut: StreamCut, current: EpochInfo) -> Iterable[Segment]:

@@ -34,7 +34,9 @@ from schemas.control.streams import (
     ScalingEvents,
     SealRequest,
     SegmentHistory,
+    StreamHead,
     StreamRequest,
+    TruncateRequest,
 )
 from schemas.model import Model
 from schemas.objects.kinds import KINDS
@@ -68,9 +70,11 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     UncleanElection,
     ScaleRequest,
     SealRequest,
+    TruncateRequest,
     StreamRequest,
     EpochInfo,
     SegmentHistory,
+    StreamHead,
     ScalingEvents,
 )
 _PATTERNS: Final = {
@@ -127,6 +131,8 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.ISSUE: SpuSecret,
     Operation.SCALE: StreamRequest,
     Operation.SEAL: StreamRequest,
+    Operation.TRUNCATE_STREAM: StreamRequest,
+    Operation.HEAD: StreamHead,
     Operation.REQUEST: StreamRequest,
     Operation.EPOCHS: ScalingEvents,
     Operation.EPOCH: EpochInfo,
@@ -287,6 +293,8 @@ def _body(route: Route) -> Json | None:
             return {_JSON: {"schema": _ref("ScaleRequest")}}
         case Operation.SEAL:
             return {_JSON: {"schema": _ref("SealRequest")}}
+        case Operation.TRUNCATE_STREAM:
+            return {_JSON: {"schema": _ref("TruncateRequest")}}
         case Operation.RECOVER:
             return {_JSON: {"schema": _ref("RecoveryRequest")}}
         case Operation.REPORT:

@@ -62,6 +62,8 @@ class Operation(Enum):
     REPORT = "report"
     SCALE = "scale"
     SEAL = "seal"
+    TRUNCATE_STREAM = "truncateAtCut"
+    HEAD = "headOf"
     REQUEST = "requestOf"
     EPOCHS = "scalingEventsOf"
     EPOCH = "epochOf"
@@ -365,6 +367,24 @@ def _of_streams() -> Iterator[Route]:
         (_DRY_RUN,),
         202,
         asked,
+    )
+    yield Route(
+        "POST",
+        f"{one}/truncate",
+        Operation.TRUNCATE_STREAM,
+        "Remove everything that a stream holds before a cut, for good",
+        Stream,
+        (_DRY_RUN,),
+        202,
+        asked,
+    )
+    yield Route(
+        "GET",
+        f"{one}/head",
+        Operation.HEAD,
+        "Where a stream begins, as a cut",
+        Stream,
+        errors=(404, 503, 504),
     )
     yield Route(
         "GET",

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from sc.api.requests import BY_HEADER, Query, read_by, read_object_name
 from sc.api.routes import MAX_EPOCHS, Operation, Route
-from sc.api.streams import StreamService, scale_of
+from sc.api.streams import StreamService, scale_of, truncation_of
 from sc.controllers.streams.records import Request, RequestKind
 from sc.dispatch.records import wall_ms
-from schemas.control.streams import ScaleRequest, SealRequest
+from schemas.control.streams import ScaleRequest, SealRequest, TruncateRequest
 from schemas.errors import NotFoundError
 from schemas.model import Model
 from schemas.objects.manifest.validation import parse_model
@@ -38,6 +38,8 @@ class StreamAnswers:
         return {
             Operation.SCALE: self._scale,
             Operation.SEAL: self._seal,
+            Operation.TRUNCATE_STREAM: self._truncate,
+            Operation.HEAD: self._head,
             Operation.REQUEST: self._request,
             Operation.EPOCHS: self._events,
             Operation.EPOCH: self._epoch,
@@ -60,6 +62,15 @@ class StreamAnswers:
         )
         found = await self._streams.submit(_name(request), asked, dry_run=query.flag("dryRun"))
         return _json(found, route.success)
+
+    async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        body = await self._parsed(request, partial(parse_model, TruncateRequest))
+        asked = truncation_of(body, _by(request), wall_ms())
+        found = await self._streams.submit(_name(request), asked, dry_run=query.flag("dryRun"))
+        return _json(found, route.success)
+
+    async def _head(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        return _json(await self._streams.head(_name(request)))
 
     async def _request(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
         return _json(await self._streams.request(_name(request), request.match_info["request"]))

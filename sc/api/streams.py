@@ -7,7 +7,8 @@ question reads at most the records that it needs, all at one revision.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sc.controller import Controller
 from sc.controllers.streams.records import (
@@ -26,8 +27,9 @@ from sc.controllers.streams.records import (
     epoch_of,
 )
 from sc.controllers.streams.states import DELETABLE
+from sc.controllers.streams.truncation import beginning, check
 from sc.kv.interface import Compare, ModRevisionIs, Op, Put
-from sc.store.records import GetRecord, Records, Want, get, listed
+from sc.store.records import GetRecord, NotReadError, Records, Want, get, listed
 from schemas.causality import current_cause
 from schemas.control.streams import (
     EpochInfo,
@@ -37,14 +39,18 @@ from schemas.control.streams import (
     ScalingEvents,
     SegmentHistory,
     SegmentInfo,
+    StreamHead,
     StreamRequest,
+    TruncateRequest,
 )
 from schemas.errors import ConflictError, InvalidRequestError, NotFoundError, NotReadyError
 from schemas.objects.stream import Stream, StreamState, segment_name
+from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import Epoch, Segment, creation_epoch, parse_segment, segment_text
 from schemas.streams.key_space import KeyRange, fraction, place_of
 from schemas.streams.scaling import predecessors, scaled, successors
 
+T = TypeVar("T")
 ATTEMPTS = 10
 EVENTS = 100
 """Scaling events that an answer lists."""
@@ -66,6 +72,18 @@ def scale_of(body: ScaleRequest, by: str, at_ms: int) -> Request:
         kind=RequestKind.SCALE,
         seal=tuple(map(parse_segment, body.seal)),
         into=tuple(into),
+        by=by,
+        at_ms=at_ms,
+    )
+
+
+def truncation_of(body: TruncateRequest, by: str, at_ms: int) -> Request:
+    """The request that a user sent. Raises InvalidRequestError for what is no cut."""
+    return Request(
+        id=body.id or uuid.uuid4().hex,
+        kind=RequestKind.TRUNCATE,
+        # Equal cuts are to have one text.
+        cut=str(StreamCut.parse(body.cut)),
         by=by,
         at_ms=at_ms,
     )
@@ -152,8 +170,27 @@ class StreamService:
             raise ConflictError(
                 f"{MAX_WAITING} requests of stream {stream.name} wait; try again when some are done"
             )
-        if request.kind is not RequestKind.SCALE:
-            return
+        match request.kind:
+            case RequestKind.SCALE:
+                await self._admit_scale(stream, state, records, before, request)
+            case RequestKind.TRUNCATE:
+                cut = StreamCut.parse(request.cut or "")
+                if not before and state.state is StreamState.ACTIVE:
+                    # Else those that wait change the stream: this one is checked in its turn.
+                    await self._asking(
+                        records, lambda some: check(some, stream, state.epoch or 0, cut)
+                    )
+            case RequestKind.SEAL:
+                pass
+
+    async def _admit_scale(
+        self,
+        stream: Stream,
+        state: StateRecord,
+        records: Records,
+        before: Sequence[Request],
+        request: Request,
+    ) -> None:
         for other in before:
             if common := sorted(set(other.seal) & set(request.seal)):
                 raise ConflictError(
@@ -162,10 +199,8 @@ class StreamService:
                 )
         if not before and state.state is not StreamState.SCALING:
             # Else those that wait change the segments: this one is checked when its turn comes.
-            want = StreamPaths(stream.uid).epoch_want(state.epoch)
-            found = await self._read(records, (want,))
             scaled(
-                epoch_of(state.epoch, listed(found, want)),
+                await self._epoch(stream, records, state.epoch or 0),
                 request.seal,
                 request.ranges,
                 next_number=state.next_number,
@@ -229,7 +264,8 @@ class StreamService:
         state, records = await self._state(stream)
         current = self._current(stream, state)
         wanted = current if number is None else number
-        if wanted > current:
+        # Readers go on in the next epoch as soon as its segments are known.
+        if wanted > current + int(state.epoch_stored):
             raise NotFoundError(
                 f"stream {name} has no epoch {wanted}; the current one is {current}"
             )
@@ -242,6 +278,14 @@ class StreamService:
             time_ms=found.time_ms,
             segments=_infos(stream, found.segments),
         )
+
+    async def head(self, name: str) -> StreamHead:
+        """Where a stream begins. Raises NotFoundError, NotReadyError."""
+        stream = self._stream(name)
+        state, records = await self._state(stream)
+        self._current(stream, state)
+        found = await self._asking(records, lambda some: beginning(some, stream))
+        return StreamHead(cut=str(found))
 
     async def segment(self, name: str, segment: int) -> SegmentHistory:
         """A segment with those before and after it. Raises NotFoundError."""
@@ -331,6 +375,14 @@ class StreamService:
         want = StreamPaths(stream.uid).epoch_want(number)
         found = await self._read(records, (want,))
         return epoch_of(number, listed(found, want))
+
+    async def _asking(self, records: Records, ask: Callable[[Records], T]) -> T:
+        """What a function makes of records, which are read as it needs them."""
+        while True:
+            try:
+                return ask(records)
+            except NotReadError as missing:
+                records = await self._read(records, missing.wants)
 
     async def _read(self, records: Records | None, wants: Sequence[Want]) -> Records:
         return await self._controller.records.read(records, wants)

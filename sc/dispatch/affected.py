@@ -79,14 +79,16 @@ def _waiting(store: LocalStore) -> Iterator[Key]:
 
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
     """Whether the owner of a partition depends on this change. Of statuses, a topic depends only on
-    whether partitions commit, and a stream on whether they are sealed: each change makes it look at
-    all its partitions."""
+    whether partitions commit, and a stream on whether they are sealed and truncated: each change
+    makes it look at all its partitions."""
     old, new = change.old, change.new
     if not isinstance(old, Partition) or not isinstance(new, Partition):
         return True
     if owner_kind == "Topic" and old.status.writable != new.status.writable:
         return True
-    if owner_kind == "Stream" and _sealing(old) != _sealing(new):
+    if owner_kind == "Stream" and (
+        _sealing(old) != _sealing(new) or _truncating(old) != _truncating(new)
+    ):
         return True
     return old.uid != new.uid or old.deleting != new.deleting or old.spec != new.spec
 
@@ -97,6 +99,15 @@ def _sealing(partition: Partition) -> tuple[int | None, str | None] | None:
         return None
     offset = partition.status.sealed_offset
     return offset, partition.status.reason if offset is None else None
+
+
+def _truncating(partition: Partition) -> tuple[int, str | None] | None:
+    """How far the truncation of a segment has come, and what its stream says while it waits."""
+    wanted = partition.spec.truncate_before
+    if wanted is None:
+        return None
+    offset = partition.status.start_offset
+    return offset, partition.status.reason if offset < wanted else None
 
 
 def _groups_that_wait(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:

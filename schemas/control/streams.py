@@ -13,6 +13,8 @@ from schemas.model import CaselessEnum, Model
 from schemas.objects.stream import StreamState
 from schemas.streams.epochs import MAX_SEGMENTS
 
+MAX_CUT_TEXT = 1 << 20
+"""Characters of a stream cut as text."""
 REQUEST_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 
 
@@ -43,6 +45,22 @@ class SealRequest(Model):
     """Names the request, so that a repetition of it finds the first; by default, a new name."""
 
 
+class TruncateRequest(Model):
+    """Remove everything that a stream holds before a cut, for good."""
+
+    id: str | None = Field(default=None, pattern=REQUEST_PATTERN)
+    """Names the request, so that a repetition of it finds the first; by default, a new name."""
+    cut: str = Field(max_length=MAX_CUT_TEXT)
+    """The first place that stays: a stream cut as text."""
+
+
+class StreamHead(Model):
+    """Where a stream begins."""
+
+    cut: str
+    """The first place that is there: a stream cut as text."""
+
+
 class RequestState(CaselessEnum):
     WAITING = "waiting"
     RUNNING = "running"
@@ -55,7 +73,7 @@ class StreamRequest(Model):
 
     id: str
     """Its name."""
-    kind: Literal["scale", "seal"]
+    kind: Literal["scale", "seal", "truncate"]
     """What it asks for."""
     state: RequestState
     """How far it is; a failed one has changed nothing."""

@@ -117,6 +117,7 @@ class StreamState(CaselessEnum):
     ACTIVE = "active"
     UPDATING = "updating"
     SCALING = "scaling"
+    TRUNCATING = "truncating"
     SEALING = "sealing"
     SEALED = "sealed"
     DELETING = "deleting"

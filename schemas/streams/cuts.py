@@ -111,15 +111,13 @@ class Frontier:
         """Is anything of a segment before the cut, or its beginning the cut?"""
         return self.cut.offsets.get(segment.id, NOT_BEGUN) >= 0 or self.is_done(segment)
 
-    def require_not_after(self, other: Frontier) -> None:
-        """Raise InvalidRequestError if the other is before this one for some keys."""
+    def is_after(self, other: Frontier) -> str | None:
+        """Where the other one is before this one, in words; None if it is so for no keys."""
         for low in sorted({*self._lows, *other._lows}):
             mine, theirs = self._at(low), other._at(low)
             if mine > theirs:
-                raise InvalidRequestError(
-                    f"stop lies before start: at the keys from {low / SPACE:g} on, it is"
-                    f" {_shown(theirs)}, and start {_shown(mine)}; give a later one"
-                )
+                return f"from key {low / SPACE:g} on, {_shown(theirs)} comes before {_shown(mine)}"
+        return None
 
     def _at(self, place: int) -> tuple[int, int]:
         first = self._first[bisect_right(self._lows, place) - 1]

@@ -47,7 +47,7 @@ BEFORE = {"runnel wait topic orders --for deleted": "runnel delete topic orders"
 ADDED = {
     r"runnel consume (?!.*--no-follow)": ("--no-follow",),
     r"runnel partition elect": ("--yes",),
-    r"runnel (topic|stream) seal": ("--yes",),
+    r"runnel (topic|stream) seal|runnel stream truncate": ("--yes",),
 }
 #: Exit codes other than 0: an unclean election is refused while a live replica is online.
 CODES = {

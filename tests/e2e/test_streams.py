@@ -128,8 +128,23 @@ def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Com
     assert "--tail: not for a stream" in cluster.fails(
         "consume", "default/keyed", "--tail", "3", code=2
     )
+    assert "add --yes" in cluster.fails("stream", "truncate", "keyed", "--all", code=2)
+    assert "--before and --all" in cluster.fails("stream", "truncate", "keyed", code=2)
+    cut = cluster("stream", "truncate", "keyed", "--before", cuts[1], "--yes")
+    assert cut.startswith(
+        "stream default/keyed truncated; it begins with 1.2 at 1, 1.3 at 1, 1.4 at"
+    )
+    assert cluster("stream", "cut", "keyed", "--at", "head") == cuts[1]
+    assert cluster("consume", "default/keyed", "-B", "--no-follow").count("\n") == 350
+    assert "begins behind the cut already" in cluster.fails(
+        "stream", "truncate", "keyed", "--before", cuts[0], "--yes", code=4
+    )
+    lost = cluster.fails("consume", "default/keyed", "--from-cut", head, "--no-follow", code=1)
+    assert "were removed by a truncation; start at 'earliest'" in lost
+    rest = ("--from-cut", head, "--no-follow", "--on-truncated", "earliest")
+    assert cluster("consume", "default/keyed", *rest).count("\n") == 350
     cluster("stream", "seal", "keyed", "--yes")
-    assert cluster("consume", "default/keyed", "-B").count("\n") == 700, "it ends with its stream"
+    assert cluster("consume", "default/keyed", "-B").count("\n") == 350, "it ends with its stream"
     refused = cluster.fails("produce", "default/keyed", stdin="x\n", code=1)
     assert "stream default/keyed is sealed: it takes no more records" in refused
     missing = cluster.fails("produce", "default/none", stdin="x\n", code=3)

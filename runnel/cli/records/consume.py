@@ -168,7 +168,14 @@ def consume(
         )
         begin, stop = places(from_cut, until_cut, from_beginning=from_beginning, follow=follow)
         try:
-            with stream_consumer(sc, topic, start=begin, stop=stop, timeout_s=timeout_s) as reader:
+            with stream_consumer(
+                sc,
+                topic,
+                start=begin,
+                stop=stop,
+                timeout_s=timeout_s,
+                settings=ConsumerSettings(on_truncated=on_truncated.value),
+            ) as reader:
                 reading = True
                 print_stream(reader, printed_as, count)
         except KeyboardInterrupt:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runnel.cli.arguments import parse_cut
 from runnel.cli.connection import connected
 from schemas.errors import InvalidRequestError
-from schemas.streams.cuts import StreamCut
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     import runnel
+    from runnel.consume.settings import ConsumerSettings
     from runnel.streams.consumer import StreamStart, StreamStop
 
 
@@ -33,24 +33,8 @@ def places(
     """Where to begin and to stop. Raises InvalidRequestError."""
     start: StreamStart = "earliest" if from_beginning else "latest"
     stop: StreamStop = None if follow else "latest"
-    begin_cut, stop_cut = _cut_of("--from-cut", from_cut), _cut_of("--until-cut", until_cut)
+    begin_cut, stop_cut = parse_cut("--from-cut", from_cut), parse_cut("--until-cut", until_cut)
     return begin_cut or start, stop_cut or stop
-
-
-def _cut_of(option: str, given: str | None) -> StreamCut | None:
-    """The cut that an option gives, as text or as @FILE. Raises InvalidRequestError."""
-    if given is None:
-        return None
-    text = given
-    if given.startswith("@"):
-        try:
-            text = Path(given[1:]).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"{option}: cannot read {given[1:]}: {error}") from None
-    try:
-        return StreamCut.parse(text)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{option}: {error}") from None
 
 
 @contextmanager
@@ -61,11 +45,14 @@ def stream_consumer(
     start: StreamStart,
     stop: StreamStop,
     timeout_s: float | None,
+    settings: ConsumerSettings,
 ) -> Iterator[runnel.StreamConsumer]:
     """An open consumer of a stream."""
     with (
         connected(sc) as cluster,
-        cluster.stream(stream).consumer(start, stop, timeout=timeout_s) as consumer,
+        cluster.stream(stream).consumer(
+            start, stop, timeout=timeout_s, settings=settings
+        ) as consumer,
     ):
         yield consumer
 

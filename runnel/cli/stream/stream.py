@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from runnel.cli import completion
-from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
+from runnel.cli.arguments import ScOption, TimeoutOption, parse_cut, parse_timeout
 from runnel.cli.connection import administered, connected
 from runnel.cli.render import age, count, print_rows
 from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.streams.epochs import segment_text
 from schemas.streams.key_space import KeyRange, merged
 from schemas.streams.scaling import evenly
 
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from schemas.control.streams import EpochInfo, SegmentInfo
     from schemas.streams.epochs import Epoch
 
-app = typer.Typer(help="Show the segments of a stream, scale or seal it.", no_args_is_help=True)
+#: Segments that a message names.
+SHOWN: Final = 5
+app = typer.Typer(
+    help="Show the segments of a stream, scale, truncate or seal it.", no_args_is_help=True
+)
 
 StreamArgument = Annotated[
     str,
@@ -115,6 +120,45 @@ def seal(
             _ask_to_seal(of.name)
         of.seal(timeout=seconds)
     print(f"stream {of.name} sealed")
+
+
+@app.command()
+def truncate(
+    stream: StreamArgument,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="CUT|@FILE", help="The first place that stays.", show_default=False),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Remove every record that is committed now.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    timeout: TimeoutOption = "60s",
+    sc: ScOption = None,
+) -> None:
+    """Remove what a stream holds before a cut, on every replica and for good.
+
+    Segments of which nothing stays are deleted. `runnel stream cut` prints cuts, and so does a
+    consumer's position in Python. An offline replica truncates when it returns.
+    """
+    seconds = parse_timeout(timeout)
+    if (before is not None) == everything:
+        raise InvalidRequestError("give one of --before and --all")
+    wanted = parse_cut("--before", before)
+    with connected(sc) as cluster:
+        of = cluster.stream(stream)
+        place = of.tail() if wanted is None else wanted
+        # An unknown stream is an error before the question.
+        of.epoch()
+        if not yes:
+            _ask_to_truncate(of.name)
+        of.truncate(place, timeout=seconds)
+    begin = ", ".join(
+        f"{segment_text(one)} at {max(0, offset)}"
+        for one, offset in sorted(place.offsets.items())[:SHOWN]
+    )
+    more = f" and {len(place.offsets) - SHOWN:,} more" if len(place.offsets) > SHOWN else ""
+    print(f"stream {of.name} truncated; it begins with {begin}{more}")
 
 
 @app.command()
@@ -236,6 +280,13 @@ def _print_segments(segments: Sequence[SegmentInfo]) -> None:
 
 def _iso(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
+
+
+def _ask_to_truncate(stream: str) -> None:
+    """Ask the user to confirm. Raises InvalidRequestError if there is no terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidRequestError("this removes records for good; add --yes to confirm")
+    typer.confirm(f"remove the records of stream {stream!r} before the cut?", abort=True)
 
 
 def _ask_to_seal(stream: str) -> None:

@@ -68,6 +68,8 @@ def _progress(of: Pass) -> Progress:
             return workflows.update(of, state)
         case StreamState.SCALING:
             return workflows.scale(of, state)
+        case StreamState.TRUNCATING:
+            return workflows.truncate(of, state)
         case StreamState.SEALING:
             return workflows.seal(of, state)
         case StreamState.SEALED:

@@ -11,6 +11,7 @@
     streams/<uid>/chunks/<c>/<n>        when an epoch began and what it did; c counts thousands
     streams/<uid>/sealed/<segment>      which epoch sealed a segment, and the keys that it had
     streams/<uid>/sizes/<c>/<segment>   where a sealed segment ends
+    streams/<uid>/truncation            where the stream begins; absent before its first truncation
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -31,6 +33,8 @@ from schemas.streams.key_space import KeyRange
 
 KEEP_DONE_MS: Final = 3_600_000
 """How long the outcome of a request can be asked for."""
+EPOCHS_KNOWN: Final = 16
+"""Epochs that are kept decoded: several looks in a row are at one, and it may be long."""
 MAX_WAITING: Final = 100
 """Requests of one stream that wait."""
 CHUNK: Final = 1_000
@@ -47,8 +51,9 @@ class StateRecord(Model):
     ``epoch`` is the current one (None until there is one) with ``segments`` segments;
     ``next_number`` is that of the next segment; ``request`` the one that is carried out;
     ``observed_generation`` of the spec that the partitions have. Within a workflow,
-    ``epoch_stored`` says that the new epoch is stored, and ``cursor`` how many records of a row of
-    them are. ``steps`` counts, so that no two values of the record are the same.
+    ``epoch_stored`` says that the new epoch is stored, and ``cursor`` how far a row of records, or
+    of segments by their ids, is done. ``steps`` counts, so that no two values of the record are the
+    same.
     """
 
     state: StreamState
@@ -65,16 +70,18 @@ class StateRecord(Model):
 class RequestKind(CaselessEnum):
     SCALE = "scale"
     SEAL = "seal"
+    TRUNCATE = "truncate"
 
 
 class Request(Model):
     """What somebody asked of a stream. Of a scale: the ids of the segments to ``seal``, and the
-    bounds of the ranges that replace them."""
+    bounds of the ranges that replace them. Of a truncation: the ``cut`` as text."""
 
     id: str
     kind: RequestKind
     seal: tuple[int, ...] = ()
     into: tuple[tuple[int, int], ...] = ()
+    cut: str | None = None
     by: str = ""
     at_ms: int = 0
 
@@ -85,7 +92,7 @@ class Request(Model):
     @property
     def digest(self) -> str:
         """Of what it asks for; equal for requests that ask for the same."""
-        text = repr((self.kind.value, sorted(self.seal), sorted(self.into)))
+        text = repr((self.kind.value, sorted(self.seal), sorted(self.into), self.cut))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -135,6 +142,13 @@ class SegmentSize(Model):
     end: int
 
 
+class TruncationRecord(Model):
+    """Where a stream begins: a cut as text. ``updating``: what is before it is being removed."""
+
+    cut: str
+    updating: bool
+
+
 @dataclass(frozen=True, slots=True)
 class StreamPaths:
     """Paths of the records of one stream, by its uid."""
@@ -156,6 +170,10 @@ class StreamPaths:
     @property
     def accepted(self) -> str:
         return f"{self.root}accepted"
+
+    @property
+    def truncation(self) -> str:
+        return f"{self.root}truncation"
 
     def request(self, request: str) -> str:
         return f"{self.root}requests/{request}"
@@ -203,6 +221,7 @@ def decode(cls: type[M], record: Record) -> M:
         raise InvalidRequestError(f"record {record.path} does not parse: {error}") from error
 
 
+@lru_cache(maxsize=EPOCHS_KNOWN)
 def epoch_of(number: int, found: tuple[Record, ...]) -> Epoch:
     """An epoch of what `StreamPaths.epoch_want` found. Raises InvalidRequestError."""
     stored: Mapping[int, bytes] = {int(r.path.rpartition("/")[2], 16): r.value for r in found}

@@ -9,9 +9,15 @@ from schemas.objects.stream import StreamState
 
 MOVES: Final[Mapping[StreamState, tuple[StreamState, ...]]] = {
     StreamState.CREATING: (StreamState.ACTIVE, StreamState.DELETING),
-    StreamState.ACTIVE: (StreamState.UPDATING, StreamState.SCALING, StreamState.SEALING),
+    StreamState.ACTIVE: (
+        StreamState.UPDATING,
+        StreamState.SCALING,
+        StreamState.TRUNCATING,
+        StreamState.SEALING,
+    ),
     StreamState.UPDATING: (StreamState.ACTIVE,),
     StreamState.SCALING: (StreamState.ACTIVE,),
+    StreamState.TRUNCATING: (StreamState.ACTIVE,),
     StreamState.SEALING: (StreamState.SEALED,),
     StreamState.SEALED: (StreamState.DELETING,),
     StreamState.DELETING: (),

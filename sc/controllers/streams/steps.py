@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from sc.controllers.actions import Step
 from sc.controllers.placing import NotPlaced, named_by, place_new
 from sc.controllers.streams.records import (
+    EPOCHS_KNOWN,
     KEEP_DONE_MS,
     Accepted,
     Outcome,
@@ -35,8 +36,8 @@ AT_ONCE: Final = 60
 compares at most 128 keys."""
 RECORDS_AT_ONCE: Final = 60
 """Records that one step writes or removes."""
-EPOCHS_KNOWN: Final = 16
-"""Epochs that are kept decoded."""
+LOOK_AGAIN_MS: Final = 1_000
+"""How soon a stream looks again at what SPUs report: a report is no change of the mirror."""
 NAMED: Final = 3
 """Segments that a reason names."""
 _NAMESPACE: Final = uuid.UUID("5d1f3a3e-0c9e-4f0b-8d4b-6f2a7c1e9b10")
@@ -102,7 +103,7 @@ class Pass:
         if self.state is None or self.state.epoch is None:
             raise InvalidRequestError(f"stream {self.stream.name} has no epoch yet")
         want = self.paths.epoch_want(self.state.epoch)
-        return _decoded(self.state.epoch, listed(self.view.records, want))
+        return epoch_of(self.state.epoch, listed(self.view.records, want))
 
     def partition(self, segment: int) -> Partition | None:
         """The partition that holds a segment, by the segment's id."""
@@ -221,6 +222,44 @@ class Pass:
         more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
         return Progress(reason=f"waiting for the seal of {'; '.join(texts[:NAMED])}{more}")
 
+    def truncated(self, state: StateRecord, offsets: Mapping[int, int]) -> Progress | None:
+        """The step that has the next of these segments begin at their offsets, or which of them do
+        not begin there yet; None once all do.
+
+        Records beyond the end of an open log are not waited for: its leader removes them, too, once
+        they come.
+        """
+        there = [
+            (p, offset)
+            for one, offset in sorted(offsets.items())
+            if offset > 0 and (p := self.partition(one)) is not None and not p.deleting
+        ]
+        if due := [(p, offset) for p, offset in there if (p.spec.truncate_before or 0) < offset]:
+            respec = tuple(
+                (p, p.spec.model_copy(update={"truncate_before": offset}))
+                for p, offset in due[:AT_ONCE]
+            )
+            return Progress(self.step(state, respec=respec))
+        texts = [
+            f"segment {segment_text(p.spec.segment_id or 0)}{_why(p)}"
+            for p, offset in there
+            if p.status.start_offset < offset and not self._obeys(p)
+        ]
+        if not texts:
+            return None
+        more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+        return Progress(
+            reason=f"waiting for the truncation of {'; '.join(texts[:NAMED])}{more}",
+            outside=True,
+            until_ms=self.now_ms + LOOK_AGAIN_MS,
+        )
+
+    def _obeys(self, partition: Partition) -> bool:
+        """Whether the leader of a partition knows its spec, and acts by it."""
+        leader = partition.status.leader
+        report = None if leader is None else self.view.report(leader, partition.uid)
+        return report is not None and self.view.knows(report, partition)
+
     def _gone(self, segments: Sequence[int]) -> list[int]:
         return [one for one in segments if self.partition(one) is None]
 
@@ -228,12 +267,6 @@ class Pass:
 @lru_cache(maxsize=EPOCHS_KNOWN)
 def _planned(value: bytes) -> Change:
     return decode_change(value)
-
-
-@lru_cache(maxsize=EPOCHS_KNOWN)
-def _decoded(number: int, found: tuple[Record, ...]) -> Epoch:
-    """Several looks in a row are at one epoch, which may have very many segments."""
-    return epoch_of(number, found)
 
 
 def _why(partition: Partition) -> str:

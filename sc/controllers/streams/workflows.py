@@ -16,13 +16,17 @@ from sc.controllers.streams.records import (
     SealedSegment,
     SegmentSize,
     StateRecord,
+    TruncationRecord,
+    decode,
     encode,
 )
 from sc.controllers.streams.steps import AT_ONCE, RECORDS_AT_ONCE, Pass, Progress
-from sc.store.records import GetRecord, ListRecords, listed, need
+from sc.controllers.streams.truncation import beginning, check, placed
+from sc.store.records import GetRecord, ListRecords, get, listed, need
 from schemas.errors import RunnelError
 from schemas.objects.partition import DesiredState
 from schemas.objects.stream import StreamState
+from schemas.streams.cuts import Frontier, StreamCut
 from schemas.streams.epochs import (
     FULL_EVERY,
     Change,
@@ -110,6 +114,15 @@ def _begin_request(of: Pass, state: StateRecord, request: Request) -> Step:
             except RunnelError as error:
                 return of.completion(state, _failed(of, request, error.message), puts=())
             return _begin_scale(of, state, change, request.id)
+        case RequestKind.TRUNCATE:
+            try:
+                check(of.view.records, of.stream, state.epoch or 0, _cut_of(request))
+            except RunnelError as error:
+                return of.completion(state, _failed(of, request, error.message), puts=())
+            after = state.model_copy(
+                update={"state": StreamState.TRUNCATING, "request": request.id, "cursor": 0}
+            )
+            return of.step(after, puts=(_truncation(of, _cut_of(request), updating=True),))
 
 
 def _begin_scale(of: Pass, state: StateRecord, change: Change, request: str | None) -> Step:
@@ -263,6 +276,52 @@ def refuse(of: Pass, state: StateRecord) -> Progress:
     request = of.request(of.accepted.waiting[0])
     failed = _failed(of, request, f"stream {of.stream.name} was sealed meanwhile")
     return Progress(of.completion(state, failed, puts=()))
+
+
+def truncate(of: Pass, state: StateRecord) -> Progress:
+    """The logs of the cut's segments first, then the partitions of those before it.
+
+    From the first step on, readers that begin at the beginning begin at the cut.
+    """
+    need(of.view.records, GetRecord(of.paths.truncation), of.paths.epoch_want(state.epoch or 0))
+    cut = beginning(of.view.records, of.stream)
+    if (progress := of.truncated(state, cut.offsets)) is not None:
+        return progress
+    now = of.epoch().by_id()
+    # Nothing newer than the cut's segments is before it.
+    candidates = [
+        (segment, partition)
+        for partition in of.partitions()
+        if state.cursor <= (segment := partition.spec.segment_id or 0) < max(cut.offsets)
+        and segment not in cut.offsets
+        and segment not in now
+        and not partition.deleting
+    ]
+    if candidates:
+        some = sorted(candidates, key=lambda one: one[0])[:AT_ONCE]
+        need(of.view.records, *(GetRecord(of.paths.sealed(segment)) for segment, _ in some))
+        place = placed(of.view.records, of.paths, state.epoch or 0, cut)
+        gone = tuple(p for segment, p in some if _is_before(of, place, segment))
+        after = state.model_copy(update={"cursor": some[-1][0] + 1})
+        return Progress(of.step(after, mark=gone))
+    after = state.model_copy(update={"state": StreamState.ACTIVE})
+    outcome = None if state.request is None else _done(of, state.request, None)
+    return Progress(of.completion(after, outcome, puts=(_truncation(of, cut, updating=False),)))
+
+
+def _is_before(of: Pass, place: Frontier, segment: int) -> bool:
+    record = get(of.view.records, of.paths.sealed(segment))
+    return record is not None and place.is_done(
+        Segment(segment, decode(SealedSegment, record).keys)
+    )
+
+
+def _cut_of(request: Request) -> StreamCut:
+    return StreamCut.parse(request.cut or "")
+
+
+def _truncation(of: Pass, cut: StreamCut, *, updating: bool) -> tuple[str, bytes]:
+    return of.paths.truncation, encode(TruncationRecord(cut=str(cut), updating=updating))
 
 
 def delete(of: Pass) -> Progress:

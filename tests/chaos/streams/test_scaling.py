@@ -1,5 +1,5 @@
-"""A stream is scaled 1 → 8 → 2 under writers and readers, while SPUs and the SC are killed: nothing
-is lost, nothing comes twice, and each key is read in the order in which it was written."""
+"""A stream is scaled 1 → 8 → 2, and truncated behind its readers, while SPUs and the SC are killed:
+nothing is lost, nothing comes twice, and each key is read in the order in which it was written."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 NAME: Final = "shop/orders"
 ENDS_S: Final = 120.0
+RESUMES_S: Final = 0.7
 KEYS: Final = 40
 WRITERS: Final = 2
 
@@ -54,27 +56,53 @@ class Writing(threading.Thread):
             self.failed.append(error)
 
 
-class Reading(threading.Thread):
-    """Reads the stream to its end."""
+@dataclass
+class Place:
+    """A reader's position as text, and how many records of each key were read before it."""
 
-    def __init__(self, address: str) -> None:
+    cut: str
+    read: dict[str, int]
+
+
+class Reading(threading.Thread):
+    """Reads the stream to its end. It begins anew at its position now and then, if it
+    ``resumes``."""
+
+    def __init__(self, address: str, *, resumes: bool = False) -> None:
         super().__init__(daemon=True)
         self.read: defaultdict[str, list[int]] = defaultdict(list)
         self.failed: list[runnel.RunnelError] = []
+        self.place: Place | None = None
         self._address = address
+        self._resumes = resumes
 
     def run(self) -> None:
+        start: Literal["earliest"] | runnel.StreamCut = "earliest"
         try:
-            with (
-                runnel.connect(self._address) as cluster,
-                cluster.stream(NAME).consumer("earliest") as consumer,
-            ):
-                for record in consumer:
-                    assert record.key is not None
-                    assert record.value is not None
-                    self.read[bytes(record.key).decode()].append(int(record.value))
+            with runnel.connect(self._address) as cluster:
+                while True:
+                    begun = time.monotonic()
+                    with _opened(cluster, start) as consumer:
+                        for record in consumer:
+                            self._note(record)
+                            if self._resumes and time.monotonic() > begun + RESUMES_S:
+                                break
+                        else:
+                            return
+                        cut = str(consumer.position())
+                    counts = {key: len(numbers) for key, numbers in self.read.items()}
+                    self.place = Place(cut, counts)
+                    start = runnel.StreamCut.parse(cut)
         except runnel.RunnelError as error:
             self.failed.append(error)
+
+    def _note(self, record: runnel.Record) -> None:
+        assert record.key is not None
+        assert record.value is not None
+        self.read[bytes(record.key).decode()].append(int(record.value))
+
+    def has(self, read: dict[str, int]) -> bool:
+        return all(len(self.read[key]) >= count for key, count in read.items())
 
 
 def _kill_an_spu(fleet: Fleet, number: int) -> Callable[[], None]:
@@ -129,15 +157,19 @@ def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in
     command("create", "scope", "shop")
     command("create", "stream", NAME, "--replication-factor", str(SPUS))
     writing = [Writing(fleet.address, f"w{n}") for n in range(WRITERS)]
-    reading = [Reading(fleet.address) for _ in range(2)]
+    reading = [Reading(fleet.address, resumes=resumes) for resumes in (False, True)]
+    before: dict[str, int] = {}
     for thread in (*writing, *reading):
         thread.start()
     for number, (segments, begin) in enumerate(COURSE):
         time.sleep(1.0)
         done: list[int] = []
+        place = _place_behind(fleet, reading)
+        before = place.read
 
-        def scale(segments: int = segments, done: list[int] = done) -> None:
-            _until_scaled(command, segments)
+        def scale(segments: int = segments, done: list[int] = done, cut: str = place.cut) -> None:
+            _until_done(command, "scale", NAME, "--segments", str(segments))
+            _until_done(command, "truncate", NAME, "--before", cut, "--yes")
             done.append(segments)
 
         scaling = threading.Thread(target=scale, daemon=True)
@@ -168,16 +200,41 @@ def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in
         assert not wrong
     late = Reading(fleet.address)
     late.run()
-    assert late.read == wanted, "and so does one that begins after the end"
+    left = {key: numbers[before.get(key, 0) :] for key, numbers in wanted.items()}
+    assert any(before.values())
+    assert late.read == left, "and one that begins after the end reads what was not truncated"
 
 
-def _until_scaled(command: Command, segments: int) -> None:
-    """Have the stream scaled, however often an SC that is killed does not answer."""
+def _opened(
+    cluster: runnel.Cluster, start: Literal["earliest"] | runnel.StreamCut
+) -> runnel.StreamConsumer:
+    """A consumer that has begun; there may be no SC at first."""
+    while True:
+        consumer = cluster.stream(NAME).consumer(start)
+        try:
+            return consumer.__enter__()
+        except runnel.UnreachableError:
+            consumer.close()
+            time.sleep(0.2)
+
+
+def _place_behind(fleet: Fleet, reading: list[Reading]) -> Place:
+    """A new position of one reader, which the other one has passed."""
+    ahead, resuming = reading
+    seen = resuming.place
+    fleet.until(lambda: resuming.place is not seen or bool(resuming.failed), "it has resumed")
+    assert not resuming.failed
+    place = resuming.place
+    assert place is not None
+    fleet.until(lambda: ahead.has(place.read) or bool(ahead.failed), "both have read up to there")
+    assert not ahead.failed
+    return place
+
+
+def _until_done(command: Command, *words: str) -> None:
+    """Have the stream changed, however often an SC that is killed does not answer."""
     deadline = time.monotonic() + ENDS_S
     while time.monotonic() < deadline:
-        done = command.run(
-            "stream", "scale", NAME, "--segments", str(segments), "--timeout", "100s"
-        )
-        if done.returncode == 0:
+        if command.run("stream", *words, "--timeout", "100s").returncode == 0:
             return
         time.sleep(0.5)

@@ -11,6 +11,8 @@ import pytest
 from sc.api import streams
 from sc.controllers.streams.records import MAX_WAITING
 from sc.kv.interface import KV
+from schemas.streams.cuts import StreamCut
+from schemas.streams.epochs import parse_segment
 from tests.integration.sc.calls import JSON, call, created, online
 from tests.integration.sc.conftest import RunningSc, manifest
 from tests.polling import eventually
@@ -176,6 +178,73 @@ async def test_given_a_request_that_cannot_be_then_refused(
         assert await kv.revision() == before
 
 
+async def test_given_a_cut_then_what_is_before_it_goes(sc: RunningSc, kv: KV) -> None:
+    async with stream(sc) as made:
+        uid = made["metadata"]["uid"]
+        _, head = await call(sc, "GET", f"{PATH}/head")
+        assert StreamCut.parse(head["cut"]) == StreamCut(NAME, uid, {0: 0})
+        await outcome(sc, await asked(sc, "scale", {"seal": ["0.0"], "into": HALVES}))
+        await until(sc, "active")
+        ids = [parse_segment(one) for one in ("1.1", "1.2")]
+        wanted = str(StreamCut(NAME, uid, dict.fromkeys(ids, 0)))
+        before = await kv.revision()
+        dry = await call(sc, "POST", f"{PATH}/truncate?dryRun=true", {"cut": wanted})
+        assert (dry[0], await kv.revision()) == (202, before)
+        done = await outcome(sc, await asked(sc, "truncate", {"id": "one", "cut": wanted}))
+        assert (done["kind"], done["state"]) == ("truncate", "done")
+        assert (await asked(sc, "truncate", {"id": "one", "cut": f" {wanted}\n"}))[
+            "state"
+        ] == "done"
+        assert (await call(sc, "GET", f"{PATH}/head"))[1]["cut"] == wanted
+
+        async def one_is_left() -> bool:
+            _, found = await call(sc, "GET", "/v1/partitions")
+            return {one["metadata"]["name"] for one in found["items"]} == {
+                f"{uid}.100000001",
+                f"{uid}.100000002",
+            }
+
+        await eventually(one_is_left)
+        # What became of it is still known.
+        _, old = await call(sc, "GET", f"{PATH}/segments/0.0")
+        assert [one["id"] for one in old["successors"]] == ["1.1", "1.2"]
+        other = {0: 0}
+        for status, text, message in (
+            (409, str(StreamCut(NAME, uid, other)), "begins behind the cut already"),
+            (400, str(StreamCut(NAME, "x", other)), "of an earlier stream shop/orders"),
+            (400, str(StreamCut("a/b", uid, other)), "is of stream a/b, not of shop/orders"),
+            (400, str(StreamCut(NAME, uid, {ids[0]: 0})), "no segment for the keys 0.5 to 1"),
+            (400, "nonsense", "not a stream cut: 'nonsense'"),
+        ):
+            found, answer = await call(sc, "POST", f"{PATH}/truncate", {"cut": text})
+            assert (found, message in answer["message"]) == (status, True), answer
+        assert (await outcome(sc, await asked(sc, "seal", {})))["state"] == "done"
+        found, answer = await call(sc, "POST", f"{PATH}/truncate", {"cut": wanted})
+        assert (found, "is sealed: it takes no more" in answer["message"]) == (409, True)
+
+
+async def test_given_a_scale_that_waits_for_seals_then_its_epoch_is_known(sc: RunningSc) -> None:
+    async with online(sc, 1) as spus:
+        spus[0].seals_logs = False
+        await created(sc, "Stream", "default/slow", {})
+        await until(sc, "active", "default/slow")
+        body: JSON = {"seal": ["0.0"], "into": HALVES}
+        _, request = await call(sc, "POST", "/v1/streams/default/slow/scale", body)
+
+        async def waits() -> bool:
+            _, found = await call(sc, "GET", f"/v1/streams/default/slow/requests/{request['id']}")
+            return "waiting for the seal of segment 0.0" in (found.get("reason") or "")
+
+        await eventually(waits)
+        found = {
+            one: await call(sc, "GET", f"/v1/streams/default/slow/epochs/{one}")
+            for one in ("current", "1", "2")
+        }
+        assert [status for status, _ in found.values()] == [200, 200, 404]
+        assert found["current"][1]["epoch"] == 0
+        assert [one["id"] for one in found["1"][1]["segments"]] == ["1.1", "1.2"]
+
+
 async def test_given_fewer_segments_than_the_minimum_then_refused(sc: RunningSc) -> None:
     async with stream(sc, scaling={"minSegments": 2}):
         body = {"seal": ["0.0", "0.1"], "into": [{"low": 0, "high": 1}]}
@@ -288,6 +357,7 @@ async def test_questions_cost_what_they_promise(
         for path, cold, cached in (
             ("epochs/current", ["revision", "get", "range"], ["revision", "get"]),
             ("epochs/0", ["revision", "get", "range"], ["revision", "get"]),
+            ("head", ["revision", "get", "get", "range"], ["revision", "get", "get"]),
             ("segments/0.0", [*NEIGHBOURS, "range", "range"], ["revision", "get"]),
             # Whether an open segment was sealed since is asked each time.
             ("segments/1.2", [*NEIGHBOURS, "range", "range"], NEIGHBOURS),

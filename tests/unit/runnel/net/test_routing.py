@@ -5,11 +5,25 @@ from __future__ import annotations
 import pytest
 
 from runnel.aio import ConsumerSettings
+from runnel.net.metadata import LeaderCache
+from runnel.net.routing import SegmentGoneError, TopicRoute
+from schemas.control.assignments import TopicAssignment
 from schemas.errors import DeadlineExceededError, NotReadyError
 from tests.unit.runnel.conftest import World
 
 WHY = "1 of 2 replicas are live, without SPU 1"
 SC = rf"\. The SC says of the partition: {WHY}$"
+
+
+class Leaders(LeaderCache):
+    """One topic, always the same."""
+
+    def __init__(self, topic: TopicAssignment) -> None:
+        self._topic = topic
+
+    async def topic(self, name: str, newer_than: float = 0.0) -> TopicAssignment:
+        assert name == self._topic.name
+        return self._topic
 
 
 async def test_given_a_leader_that_commits_nothing_then_the_error_has_the_reason(
@@ -49,3 +63,21 @@ async def test_given_a_batch_in_vain_then_the_error_has_the_reason(world: World)
         await producer.send(b"v")
     with pytest.raises(DeadlineExceededError):
         await producer.close()
+
+
+async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_it_is_gone(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders", partitions=2)
+    route = await world.cluster._route("orders")
+    for _ in range(3):
+        # Partitions of a topic may be on their way.
+        with pytest.raises(NotReadyError, match="is not placed yet"):
+            await route.partition(7)
+    stream = route.topic.model_copy(update={"name": "shop/orders"})
+    route = TopicRoute(stream, Leaders(stream), route._connections, route.random, route.policy)
+    assert (await route.partition(1)).index == 1
+    with pytest.raises(NotReadyError, match="is not placed yet"):
+        await route.partition(7)
+    with pytest.raises(SegmentGoneError, match="segment number 7 of stream shop/orders"):
+        await route.partition(7)

@@ -16,11 +16,17 @@ from runnel.consume.consumer import Consumer
 from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.settings import ConsumerSettings
 from runnel.net.offsets import Start, Stop
+from runnel.net.routing import SegmentGoneError
 from runnel.records.cursor import READ_SCHEMA
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from schemas.control.streams import EpochInfo, SegmentHistory, SegmentInfo
-from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
+from schemas.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    UnreachableError,
+)
 from schemas.objects.stream import StreamState
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import (
@@ -54,9 +60,14 @@ class Log:
         self._records = records[:stop]
         self._ends = stop is not None
         self._at = start
+        #: Whether the segment is truncated away, once the first chunk was read.
+        self.goes = False
+        self._begun = start > 0
 
     async def next_chunk(self) -> FetchedChunk | None:
         await asyncio.sleep(0)
+        if self.goes and self._begun:
+            raise SegmentGoneError(f"segment number {self._number} is gone")
         if self._at >= len(self._records):
             if not self._ends:
                 await asyncio.Event().wait()
@@ -71,6 +82,7 @@ class Log:
             pa.nulls(len(some), READ_SCHEMA.field("headers").type),
         ]
         self._at += len(some)
+        self._begun = True
         batch = pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
         return FetchedChunk(self._number, [batch], self._at)
 
@@ -92,6 +104,9 @@ class Stream:
         self.records: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self.opened: list[tuple[int, Start, Stop]] = []
         self.failures: list[Exception] = []
+        self.begins: StreamCut | None = None
+        #: Numbers of segments that are truncated away while they are read.
+        self.going: set[int] = set()
         counts = [0] * KEYS
         for epoch, _ in history:
             for number in range(per_epoch * KEYS):
@@ -133,10 +148,15 @@ class Stream:
         before = predecessors(found.keys, epochs[born - 1]) if born else ()
         return SegmentHistory(
             **dict(_info(found)),
+            end=None if after is None else len(self.records[found.id]),
             sealed_in=None if after is None else after.number,
             predecessors=tuple(map(_info, before)),
             successors=() if after is None else tuple(map(_info, successors(found.keys, after))),
         )
+
+    async def head(self) -> StreamCut:
+        first = self.history[0][0].segments
+        return self.begins or StreamCut("s/t", "u", {one.id: 0 for one in first})
 
     async def ends(self, numbers: Sequence[int]) -> dict[int, int]:
         return {number: len(self.records[self._id(number)]) for number in numbers}
@@ -153,7 +173,9 @@ class Stream:
         begin = 0
         if isinstance(start, Mapping):
             begin = as_offset(start[number])
-        return cast(Consumer, Log(number, self.records[segment], begin, end))
+        log = Log(number, self.records[segment], begin, end)
+        log.goes = number in self.going
+        return cast(Consumer, log)
 
     def _id(self, number: int) -> int:
         return next(
@@ -165,16 +187,18 @@ class Stream:
         start: StreamStart = "earliest",
         stop: StreamStop = None,
         timeout: float | None = None,
+        settings: ConsumerSettings | None = None,
     ) -> StreamConsumer:
         return StreamConsumer(
             "s/t",
             self.open,
             self.epoch,
             self.segment,
+            self.head,
             self.ends,
             start,
             stop,
-            ConsumerSettings(),
+            settings or ConsumerSettings(),
             lambda: 0.0,
             timeout,
         )
@@ -394,3 +418,40 @@ async def test_given_a_waiting_segment_whose_predecessors_are_done_then_it_is_re
     assert await read(stream.consumer(cut({"1.2": -1}))) == begun
     ends = {f"0.{number}": len(stream.records[number]) for number in (0, 1)}
     assert await read(stream.consumer(cut({**ends, "1.2": -1}))) == begun
+
+
+async def test_given_a_truncated_stream_then_it_is_read_from_its_head() -> None:
+    stream = one_split()
+    stream.begins = cut({"0.0": 4, "1.2": -1})
+    async with stream.consumer(stop="latest") as consumer:
+        assert consumer.position() == cut({"0.0": 0, "1.2": -1})
+    assert stream.opened == [(0, "earliest", None)]
+    stream.begins = cut({"1.1": 4, "1.2": 0})
+    await read(stream.consumer(stop="latest"))
+    assert {number for number, _, _ in stream.opened[1:]} == {1, 2}
+
+
+async def test_given_a_segment_that_goes_while_it_is_read_then_the_loss_is_said() -> None:
+    stream = one_split()
+    stream.going = {0}
+    assert len(stream.records[0]) > 2
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"records 2 to \d+ of segment 0.0 were removed"
+    ):
+        await read(stream.consumer(stop="latest"))
+    on = ConsumerSettings(on_truncated="earliest")
+    found = await read(stream.consumer(stop="latest", settings=on))
+    lost = len(stream.records[0]) - 2
+    assert sum(map(len, found.values())) == sum(map(len, stream.wanted.values())) - lost
+
+
+async def test_given_a_segment_that_goes_after_it_was_read_then_nothing_is_lost() -> None:
+    stream = one_split()
+    before = len(stream.records[0])
+    async with stream.consumer(stop="latest") as consumer:
+        for _ in range(before):
+            assert await consumer.poll(5)
+        place = consumer.position()
+    stream.going = {0}
+    rest = await read(stream.consumer(place, "latest"))
+    assert sum(map(len, rest.values())) == sum(map(len, stream.wanted.values())) - before

@@ -8,12 +8,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from runnel.net.connection import SpuConnection
+from runnel.net.routing import SegmentGoneError
 from runnel.produce.delivery import Delivery
 from runnel.produce.settings import ProducerSettings
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
+from schemas.control.assignments import PartitionLeader
 from schemas.control.streams import SegmentHistory, SegmentInfo
-from schemas.errors import InvalidRequestError, RunnelError, SealedError, UnreachableError
+from schemas.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotReadyError,
+    RunnelError,
+    SealedError,
+    UnreachableError,
+)
 from schemas.streams.epochs import Segment, parse_segment
 from schemas.streams.key_space import SPACE, KeyRange, fraction
 from schemas.wire.partitioner import hash_key
@@ -297,3 +307,47 @@ async def test_given_what_streams_do_not_take_then_refused(make: Callable[..., S
             producer.send("x", transaction_id=1)
         with pytest.raises(InvalidRequestError, match="keys decide"):
             await producer.send_table({"value": ["x"]}, partition=1)
+
+
+def gone(producer: StreamProducer, *partitions: int, after: int = 0) -> None:
+    """The SC no longer names these segments, ``after`` so many attempts."""
+    connect = producer._route.connect
+    left = after
+
+    async def connected(index: int, timeout_s: float) -> tuple[SpuConnection, PartitionLeader]:
+        nonlocal left
+        left -= 1
+        if index in partitions and left < 0:
+            raise SegmentGoneError(f"segment number {index} is gone")
+        return await connect(index, timeout_s)
+
+    producer._route.connect = connected  # type: ignore[method-assign]
+
+
+async def test_given_an_idle_producer_whose_segments_are_gone_then_it_goes_on_behind_them(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, HALF), ("1.2", HALF, SPACE))
+    stream.histories["1.1"] = sealed("1.1", ("2.3", 0, HALF))
+    async with stream.producer() as producer:
+        await send_batches(producer, 1)
+        await producer.flush()
+        gone(producer, 0, 1)
+        for sent in await send_batches(producer, 3, first=1):
+            assert (await sent).partition in (2, 3)
+        in_order(stream, 0, 2, 3, rounds=4)
+
+
+async def test_given_a_batch_in_flight_when_its_segment_goes_then_its_outcome_is_unknown(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, SPACE))
+    async with stream.producer() as producer:
+        stream.world.spu.produce_script.append(NotReadyError("not now"))
+        gone(producer, 0, after=1)
+        with pytest.raises(DeadlineExceededError, match="segment number 0 is gone") as raised:
+            await producer.send("0", key="a")
+        assert raised.value.details["outcomeUnknown"]
+        assert (await producer.send("1", key="a")).partition == 1

@@ -38,6 +38,9 @@ UNWRITABLE = ONLINE.model_copy(update={"writable": False})
 P1_DELETING = partition_of(PLACED, 0, (1,), deleting=True)
 STREAM = OwnerReference(kind="Stream", name="s", uid="u")
 OF_A_STREAM = P1.model_copy(update={"spec": P1.spec.model_copy(update={"owner": STREAM})})
+TRUNCATED = OF_A_STREAM.model_copy(
+    update={"spec": OF_A_STREAM.spec.model_copy(update={"truncate_before": 5})}
+)
 STORE: list[Object] = [SPU_1, SPU_2, PLACED, *WAITING, P1, P12, P2]
 
 #: A group whose SPU 5 has to go, and its SPUs; two groups that are kept from what they want.
@@ -139,6 +142,11 @@ def store_of(*objects: Object) -> LocalStore:
             ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(ONLINE)),
             {Key("Partition", "placed-0")},
             id="given-partition-of-a-stream-changed-its-status-then-itself",
+        ),
+        pytest.param(
+            ObjectChanged(TRUNCATED, TRUNCATED.with_status(PartitionStatus(start_offset=5))),
+            {Key("Partition", "placed-0"), Key("Stream", "s")},
+            id="given-partition-of-a-stream-truncated-then-itself-and-its-owner",
         ),
         pytest.param(
             ObjectChanged(P1, None),

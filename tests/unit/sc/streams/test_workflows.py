@@ -16,14 +16,21 @@ from typing import Any
 import pytest
 
 from sc.controllers.actions import Action, KvAction, Step
-from sc.controllers.streams.records import Outcome, SealedSegment, SegmentSize, decode
+from sc.controllers.streams.records import (
+    Outcome,
+    Request,
+    SealedSegment,
+    SegmentSize,
+    TruncationRecord,
+    decode,
+)
 from schemas.errors import ConflictError, RunnelError
 from schemas.ids import make_term
 from schemas.objects.stream import Scaling, StreamState
-from schemas.streams.epochs import creation_epoch, segment_id
+from schemas.streams.epochs import creation_epoch, segment_id, segment_text
 from schemas.streams.key_space import SPACE, WHOLE
 from tests.laws import sampled
-from tests.unit.sc.streams.world import MOST, Owner, World, run, scale, seal, stream_of
+from tests.unit.sc.streams.world import MOST, Owner, World, run, scale, seal, stream_of, truncation
 
 HALF = SPACE // 2
 Course = Callable[[World], Awaitable[None]]
@@ -83,6 +90,28 @@ async def more_wanted(world: World) -> None:
     await world.put(stream.model_copy(update={"spec": spec}).with_metadata(generation=2))
 
 
+async def truncated(world: World) -> None:
+    """0.0 is before the cut, and 1.1 begins within."""
+    await split(world)
+    await world.settle()
+    await world.submit(truncation({"1.1": 3, "1.2": 0}))
+
+
+async def truncated_between(world: World) -> None:
+    """A segment waits for one that is not done: both stay, and so do those behind them."""
+    await merged(world)
+    await world.settle()
+    await world.submit(truncation({"1.1": 11, "1.2": 5, "2.3": -1}))
+
+
+async def truncated_behind_a_scale(world: World) -> None:
+    """It is checked in its turn: now there is what it names."""
+    await split(world)
+    await world.submit(truncation({"1.1": 0, "1.2": 7}))
+    await world.submit(truncation({"1.1": 0, "1.2": 2}, "truncate-2"))
+    await world.submit(seal())
+
+
 COURSES: dict[str, Course] = {
     course.__name__: course
     for course in (
@@ -94,6 +123,9 @@ COURSES: dict[str, Course] = {
         behind_a_seal,
         deleted,
         more_wanted,
+        truncated,
+        truncated_between,
+        truncated_behind_a_scale,
     )
 }
 
@@ -163,6 +195,128 @@ def test_given_a_merge_then_ids_are_new_and_grow() -> None:
         assert decode(Outcome, done).epoch == 2
         assert await world.record(world.paths.plan) is None
         assert await world.record(world.paths.request("scale-2")) is None
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("course", "cut", "left", "starts"),
+    [
+        (truncated, {"1.1": 3, "1.2": 0}, ["1.1", "1.2"], {"1.1": 3}),
+        (
+            truncated_between,
+            {"1.1": 11, "1.2": 5, "2.3": -1},
+            ["1.1", "1.2", "2.3"],
+            {"1.1": 11, "1.2": 5},
+        ),
+        (truncated_behind_a_scale, {"1.1": 0, "1.2": 7}, ["1.1", "1.2"], {"1.2": 7}),
+    ],
+)
+def test_given_a_truncation_then_what_is_before_the_cut_is_gone(
+    course: Course, cut: dict[str, int], left: list[str], starts: dict[str, int]
+) -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(course)
+        there = {segment_text(p.spec.segment_id or 0): p for p in await world.partitions()}
+        assert sorted(there) == left
+        begin = {name: p.status.start_offset for name, p in there.items() if p.status.start_offset}
+        assert begin == starts
+        record = await world.record(world.paths.truncation)
+        assert record is not None
+        stored = decode(TruncationRecord, record)
+        assert (stored.cut, stored.updating) == (truncation(cut).cut, False)
+        done = await world.record(world.paths.outcome("truncate-1"))
+        assert done is not None
+        assert decode(Outcome, done).done
+
+    run(story())
+
+
+def test_given_many_segments_before_the_cut_then_all_go_and_no_write_is_too_large() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(created)
+        many = [(keys.low, keys.high) for keys in WHOLE.split(130)]
+        await world.submit(scale([0], many))
+        await world.settle()
+        ids = [segment.id for segment in (await world.epoch(1)).segments]
+        await world.submit(scale(ids[:129], [(0, many[128][1])], "scale-2"))
+        await world.settle()
+        await world.submit(truncation({"2.131": 1, segment_text(ids[129]): 4}))
+        await world.settle()
+        assert {p.spec.segment_id for p in await world.partitions()} == {
+            ids[129],
+            segment_id(2, 131),
+        }
+
+    run(story())
+
+
+def test_given_a_log_that_keeps_its_records_then_the_truncation_waits_and_says_for_what() -> None:
+    async def story() -> None:
+        world = await World.begin()
+        world.away = True
+        await truncated(world)
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.state is StreamState.TRUNCATING
+        assert stream.status.reason == "waiting for the truncation of segment 1.1"
+        assert len(await world.partitions()) == 3, "the order is that of the records"
+        # The leader knows, and has no record below the cut: those to come are not waited for.
+        (late,) = [p for p in await world.partitions() if p.spec.truncate_before]
+        await world.put(late.with_status(late.status.model_copy(update={"leader": 1})))
+        await world.owner.sync()
+        (late,) = [p for p in await world.partitions() if p.spec.truncate_before]
+        world.owner.report(1, late)
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.state is StreamState.ACTIVE
+        assert len(await world.partitions()) == 2
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (truncation({"1.1": 2, "1.2": 0}), "begins behind the cut already: from key 0 on"),
+        (truncation({"0.0": 4}), "begins behind the cut already"),
+        (truncation({"1.1": 5}), "it names no segment for the keys 0.5 to 1"),
+        (truncation({"1.1": 5, "1.7": 5}), "has no segment 1.7"),
+        (truncation({"7.7": 5}), "has no segment 7.7"),
+        (truncation({"1.1": 5, "1.2": 5}, uid="other"), "an earlier stream shop/orders"),
+        (truncation({"1.1": 5, "1.2": 5}, stream="a/b"), "of stream a/b, not of shop/orders"),
+    ],
+)
+def test_given_a_wrong_cut_in_its_turn_then_the_request_fails_and_nothing_changes(
+    request_: Request, reason: str
+) -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(truncated)
+        before = await world.partitions()
+        other = request_.model_copy(update={"id": "another"})
+        await world.submit(other)
+        await world.settle()
+        record = await world.record(world.paths.outcome("another"))
+        assert record is not None
+        outcome = decode(Outcome, record)
+        assert not outcome.done
+        assert reason in (outcome.reason or "")
+        assert await world.partitions() == before
+
+    run(story())
+
+
+def test_given_a_cut_beyond_the_end_of_a_replaced_segment_then_it_fails() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(merged)
+        await world.submit(truncation({"1.1": 12, "1.2": 0}))
+        await world.settle()
+        record = await world.record(world.paths.outcome("truncate-1"))
+        assert record is not None
+        reason = decode(Outcome, record).reason or ""
+        assert "beyond the end of segment 1.1: offset 12, and it ends at 11" in reason
 
     run(story())
 

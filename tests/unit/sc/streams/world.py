@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sc.controllers import reconcile
@@ -47,12 +48,15 @@ from sc.store.codec import decode_object, encode_object
 from sc.store.local_store import LocalStore
 from sc.store.records import GetRecord, Record, get
 from sc.store.view import SessionState, View
+from schemas.control.messages import ReplicaReport
+from schemas.ids import PartitionUid, StorageId
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.metadata import Object
 from schemas.objects.partition import DesiredState, Partition
 from schemas.objects.stream import Scaling, Stream, StreamMetadata, StreamSpec, StreamState
-from schemas.streams.epochs import Epoch
+from schemas.streams.cuts import StreamCut
+from schemas.streams.epochs import Epoch, parse_segment
 from tests.unit.sc.builders import spu_of
 
 NAME = "shop/orders"
@@ -80,6 +84,18 @@ class Owner:
         self.view = View(self.store, sessions)
         self.records = RecordReader(kv, keys, is_fixed, now_ms=lambda: 1_000)
         self._updater = KvUpdater(kv, keys, lambda: leadership)
+
+    def report(self, spu_id: int, partition: Partition) -> None:
+        """An SPU knows a partition as it is."""
+        known = ReplicaReport(
+            uid=PartitionUid(partition.uid),
+            storage_id=StorageId("disk"),
+            revision=partition.revision,
+            incarnation=self.view.incarnation,
+        )
+        sessions = dict(self.view.sessions)
+        sessions[spu_id] = replace(sessions[spu_id], reports={known.uid: known})
+        self.view = replace(self.view, sessions=sessions)
 
     async def sync(self) -> None:
         """Bring the mirror in line with the KV."""
@@ -157,12 +173,14 @@ class Owner:
 
 
 class World:
-    """The KV with one stream in it, and SPUs that seal what they are told to seal."""
+    """The KV with one stream in it, and SPUs that do to partitions what they are told."""
 
     def __init__(self, kv: MemoryKV, leadership: Leadership, *, spus: tuple[int, ...] = (1, 2)):
         self.kv, self.leadership, self.spus = kv, leadership, spus
         self.keys = ClusterKeys("c")
         self.paths = StreamPaths(UID)
+        #: Whether SPUs leave records where they are.
+        self.away = False
         self.owner = self.another()
 
     @classmethod
@@ -185,9 +203,15 @@ class World:
         await self.kv.txn([], [Put(key, value), *more])
 
     async def obey(self) -> bool:
-        """One SPU seals one partition that is to be sealed; False if all are."""
+        """One SPU seals one partition that is to be sealed, or removes records of one; False if
+        all is done."""
         for partition in await self.partitions():
-            status = partition.status
+            status, before = partition.status, partition.spec.truncate_before or 0
+            if status.start_offset < before and not self.away:
+                await self.put(
+                    partition.with_status(status.model_copy(update={"start_offset": before}))
+                )
+                return True
             if partition.spec.desired is DesiredState.SEALED and status.sealed_offset is None:
                 offset = 10 + (partition.spec.index or 0)
                 sealed = status.model_copy(update={"sealed_offset": offset})
@@ -289,6 +313,12 @@ def scale(seal: list[int], into: list[tuple[int, int]], name: str = "scale-1") -
 
 def seal(name: str = "seal-1") -> Request:
     return Request(id=name, kind=RequestKind.SEAL)
+
+
+def truncation(offsets: dict[str, int], name: str = "truncate-1", **other: str) -> Request:
+    ids = {parse_segment(segment): offset for segment, offset in offsets.items()}
+    cut = StreamCut(other.get("stream", NAME), other.get("uid", UID), ids)
+    return Request(id=name, kind=RequestKind.TRUNCATE, cut=str(cut))
 
 
 def _comparable(key: str, value: bytes) -> Any:
