@@ -70,7 +70,8 @@ def read(
     Where a topic has an archive, Spark's own Parquet reader reads what is in files. What is read is
     settled at once then: later files and records are not in the DataFrame.
 
-    ``topics``: None if an option chooses them (``subscribePattern``, ``assign``). ``columns``: only
+    ``topics``: None if an option chooses them (``subscribePattern``, ``assign``); SCOPE/NAME is a
+    stream. ``columns``: only
     these are decoded, in this order. ``options``: those of the format ``runnel``, such as
     ``startingOffsets`` or ``minPartitions``. Raises InvalidRequestError for unknown columns,
     NotFoundError, UnreachableError; Spark raises what the cluster refuses later.
@@ -79,9 +80,9 @@ def read(
     from spark_io.archive.reading import read_with_archive
     from spark_io.rows.columns import chosen
 
-    named = {}
+    named: dict[str, str] = {}
     if topics is not None:
-        named["topic"] = topics if isinstance(topics, str) else ",".join(topics)
+        named = _named(topics)
     given = {**named, **_texts(options)}
     archived = read_with_archive(spark, given, columns)
     if archived is not None:
@@ -114,6 +115,12 @@ def write(frame: DataFrame, topic: str | None = None, **options: object) -> None
     register(frame.sparkSession)
     chosen = {} if topic is None else {"topic": topic}
     frame.write.format("runnel").options(**chosen, **_texts(options)).mode("append").save()
+
+
+def _named(topics: str | Iterable[str]) -> dict[str, str]:
+    if isinstance(topics, str):
+        return {"stream" if "/" in topics else "topic": topics}
+    return {"topic": ",".join(topics)}
 
 
 def _texts(options: dict[str, Any]) -> dict[str, str]:

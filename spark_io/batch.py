@@ -19,6 +19,7 @@ from spark_io.rows.columns import ColumnBuilder, Projection
 from spark_io.worker.client import settle
 from spark_io.worker.planning import plan_read
 from spark_io.worker.reading import read_slice
+from spark_io.worker.segments import plan_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +40,11 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Slices of the logs for each task, their ends taken now. Runs on the driver.
 
-        Raises what `spark_io.worker.planning.plan_read` raises.
+        Raises what `spark_io.worker.planning.plan_read` and `plan_stream` raise.
         """
-        tasks: list[InputPartition] = [*plan_read(self.options)]
+        wanted = self.options.stream
+        plan = plan_read(self.options) if wanted is None else plan_stream(self.options, wanted)
+        tasks: list[InputPartition] = [*plan]
         settle()
         return tasks
 

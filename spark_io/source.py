@@ -23,6 +23,7 @@ from spark_io.refusals import end_quietly, refusing
 from spark_io.rows.columns import Column, columns_of, full_schema, project
 from spark_io.sink.writers import TopicStreamWriter, TopicWriter
 from spark_io.stream.reader import RefusingStreamReader, TopicStreamReader
+from spark_io.stream.segments import SegmentStreamReader
 from spark_io.worker.client import patiently, settle
 from spark_io.worker.planning import topics_schema
 
@@ -57,13 +58,16 @@ class RunnelDataSource(DataSource):
 
     def streamReader(  # noqa: N802
         self, schema: StructType
-    ) -> TopicStreamReader | RefusingStreamReader:
+    ) -> TopicStreamReader | SegmentStreamReader | RefusingStreamReader:
         """Streams. Never raises: Spark would hide the error behind one of its own."""
         try:
             given = options_of(schema, self.options)
             options = parse_read_options(given, default_sc, Use.STREAM)
             columns = patiently(partial(_columns, options))
-            return TopicStreamReader(options, project(schema, columns))
+            chosen = project(schema, columns)
+            if options.stream is not None:
+                return SegmentStreamReader(options, options.stream, chosen)
+            return TopicStreamReader(options, chosen)
         except RunnelError as error:
             return RefusingStreamReader(error)
 

@@ -101,7 +101,7 @@ class Links(Admin):
 
         Raises NotFoundError if the topic was deleted, even if it was created again.
         """
-        return (await self._spec(route)).row_schema
+        return None if route.is_stream else (await self._spec(route)).row_schema
 
     async def _spec(self, route: TopicRoute) -> TopicSpec:
         uid = route.topic.uid
@@ -123,7 +123,7 @@ class Links(Admin):
 
         Whether it has one is asked again after a while. Raises as `_schema`, RetryableErrors.
         """
-        if is_system_name(route.name):
+        if is_system_name(route.name) or route.is_stream:
             return None
         uid = route.topic.uid
         spec, at = self._specs.get(uid, (None, 0.0))

@@ -15,13 +15,11 @@ from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings, checked_settings
 from runnel.net.offsets import Start, Stop, list_offsets, make_range
-from runnel.net.routing import TopicRoute
 from runnel.produce.counts import SendCounts
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
-from schemas.columns.topic_schema import TopicSchema
 from schemas.control.streams import EpochInfo, StreamRequest
 from schemas.errors import InvalidRequestError
 from schemas.streams.cuts import StreamCut
@@ -161,7 +159,7 @@ class StreamHandle(StreamAdmin):
         opened = Consumer(
             self.name,
             lambda: cluster._route(self.name),
-            _untyped,
+            cluster._schema,
             make_range(start, stop, [number]),
             settings,
             opened=cluster._open.add,
@@ -189,8 +187,3 @@ def _cut(epoch: EpochInfo, offsets: Mapping[int, int]) -> StreamCut:
     """A cut of all segments of an epoch, from their offsets by number."""
     ids = [parse_segment(one.id) for one in epoch.segments]
     return StreamCut(epoch.stream, epoch.uid, {one: offsets[number_of(one)] for one in ids})
-
-
-async def _untyped(_route: TopicRoute) -> TopicSchema | None:
-    """Streams have no schema in this version."""
-    return None

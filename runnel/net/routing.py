@@ -109,6 +109,11 @@ class TopicRoute:
         return self.topic.name
 
     @property
+    def is_stream(self) -> bool:
+        """Whether its partitions are the segments of a stream, by their numbers."""
+        return "/" in self.name
+
+    @property
     def partition_count(self) -> int:
         """How many partitions the topic had when it was opened, or when it last grew here."""
         return self._partition_count
@@ -152,7 +157,7 @@ class TopicRoute:
         if (found := _partition_of(topic, index)) is not None:
             return found
         is_placed = topic.resolution is TopicResolution.PROVISIONED
-        if "/" in self.name and is_placed and newer_than > -math.inf:
+        if self.is_stream and is_placed and newer_than > -math.inf:
             # Segments are named once they are placed, and the SC was asked after that.
             raise SegmentGoneError(
                 f"segment number {index} of stream {self.name} was removed by a truncation"

@@ -119,6 +119,16 @@ class Frontier:
                 return f"from key {low / SPACE:g} on, {_shown(theirs)} comes before {_shown(mine)}"
         return None
 
+    def joined(self, other: Frontier) -> StreamCut:
+        """The place behind both: what is before one of them is before it."""
+        offsets: dict[int, int] = {}
+        for mine, theirs in ((self, other), (other, self)):
+            for one, segment in mine.segments.items():
+                if not theirs.is_done(segment):
+                    here, there = (of.cut.offsets.get(one, NOT_BEGUN) for of in (mine, theirs))
+                    offsets[one] = max(here, there)
+        return StreamCut(self.cut.stream, self.cut.uid, offsets)
+
     def _at(self, place: int) -> tuple[int, int]:
         first = self._first[bisect_right(self._lows, place) - 1]
         return first, max(0, self.cut.offsets[first])

@@ -55,6 +55,9 @@ def read_with_archive(
     Raises what planning raises.
     """
     wanted = parse_read_options(options, default_sc)
+    if wanted.stream is not None:
+        # Streams have no archive.
+        return None
     with runnel.connect(wanted.sc) as cluster:
         names = chosen_topics(cluster, wanted.topics)
         rows = common_schema(cluster, names)

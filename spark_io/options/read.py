@@ -16,6 +16,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import parse_duration_ms, parse_size
 from schemas.wire.batch import MAX_TRANSACTION_ID
 from spark_io.options import table
+from spark_io.options.cuts import StreamRange, parse_stream
 from spark_io.options.places import Wish, parse_offsets, parse_time, parse_times
 from spark_io.options.table import Use, given_options
 from spark_io.options.topics import TopicChoice, parse_topics
@@ -40,6 +41,7 @@ class TriggerLimits:
 class ReadOptions:
     """What to read, how, and where the cluster is.
 
+    ``stream``: a stream of Runnel, in place of topics, with its own beginning and end.
     ``latest_if_none``: a time that no record has is the end of the partition, and no error.
     ``min_partitions``: None if nobody asked. ``max_partition_bytes``: None splits no partition.
     """
@@ -55,6 +57,7 @@ class ReadOptions:
     include_headers: bool = False
     follower_reads: bool = False
     limits: TriggerLimits = TriggerLimits()
+    stream: StreamRange | None = None
 
 
 def parse_read_options(
@@ -67,12 +70,14 @@ def parse_read_options(
     """
     uses = uses or (Use.BATCH,)
     given = given_options(options, uses)
-    topics = parse_topics(given)
+    stream = parse_stream(given, uses)
+    topics = parse_topics(given) if stream is None else TopicChoice(table.STREAM, (stream.name,))
+    places = given if stream is None else {}
     return ReadOptions(
         parse_sc(given, default_sc),
         topics,
-        _starting(given, topics.only, uses),
-        _ending(given, topics.only),
+        _starting(places, topics.only, uses),
+        _ending(places, topics.only),
         latest_if_none=_word(given, table.BY_TIMESTAMP_STRATEGY, ("error", "latest")) == "latest",
         min_partitions=_number(given, table.MIN_PARTITIONS),
         max_partition_bytes=_size(given, table.MAX_PARTITION_BYTES, MAX_PARTITION_BYTES),
@@ -80,6 +85,7 @@ def parse_read_options(
         include_headers=_flag(given, table.INCLUDE_HEADERS, default=False),
         follower_reads=_word(given, table.FOLLOWER_READS, ("never", "prefer")) == "prefer",
         limits=_limits(given),
+        stream=stream,
     )
 
 

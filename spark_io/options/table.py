@@ -47,6 +47,7 @@ class Option:
 
 SC: Final = "sc"
 TOPIC: Final = "topic"
+STREAM: Final = "stream"
 SUBSCRIBE: Final = "subscribe"
 SUBSCRIBE_PATTERN: Final = "subscribePattern"
 ASSIGN: Final = "assign"
@@ -91,6 +92,16 @@ OPTIONS: Final = (
         " a column `topic`, and takes precedence over that.",
     ),
     Option(
+        STREAM,
+        READS,
+        "`SCOPE/NAME`, or a name in the scope `default`",
+        "",
+        "A stream to read, in place of topics, between cuts. The column `partition` has the numbers"
+        " of segments: in the order of `partition` and `offset`, the records of each key are in the"
+        " order of their writes.",
+        "write to a stream with `cluster.stream(name).producer()`",
+    ),
+    Option(
         SUBSCRIBE,
         READS,
         "names, separated by commas",
@@ -119,7 +130,7 @@ OPTIONS: Final = (
     Option(
         STARTING_OFFSETS,
         READS,
-        '`earliest`, `latest`, or JSON, `{"orders": {"0": 12, "1": -2}}`',
+        '`earliest`, `latest`, or JSON, `{"orders": {"0": 12, "1": -2}}`; of a stream a cut',
         "`earliest`; of streams `latest`",
         "Where to begin. In JSON, -2 is earliest and -1 latest; name every partition that is read."
         " The topic's name may be left out if one topic is read. A stream begins here once, then"
@@ -129,7 +140,7 @@ OPTIONS: Final = (
     Option(
         ENDING_OFFSETS,
         frozenset({Use.BATCH}),
-        "`latest`, or JSON as above",
+        "`latest`, or JSON as above; of a stream a cut",
         "`latest`",
         "The first offsets that are not read.",
         _NO_END,

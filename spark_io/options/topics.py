@@ -11,7 +11,7 @@ from typing import Any, Final
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import check_name
 from schemas.objects.system_topics import is_system_name
-from spark_io.options.table import ASSIGN, SUBSCRIBE, SUBSCRIBE_PATTERN, TOPIC
+from spark_io.options.table import ASSIGN, STREAM, SUBSCRIBE, SUBSCRIBE_PATTERN, TOPIC
 
 _CHOICES: Final = (TOPIC, SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
 _EXAMPLE: Final = 'spark.read.format("runnel").option("topic", "orders").load()'
@@ -91,6 +91,10 @@ def _parts(option: str, text: str) -> list[str]:
 
 
 def _name(option: str, name: str) -> str:
+    if name.count("/") == 1:
+        raise InvalidRequestError(
+            f"option {option}: {name!r} is a stream; give it as {STREAM}, in place of topics"
+        )
     try:
         check_name(name)
     except ValueError as error:

@@ -7,28 +7,22 @@ checkpoint says where the stream is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
 )
 
 import runnel
-from schemas.errors import NotFoundError, RetryableError, RunnelError
-from spark_io.batch import read_batches
+from schemas.errors import NotFoundError, RunnelError
 from spark_io.options.read import ReadOptions, TriggerLimits
 from spark_io.plan.slices import TopicBounds, plan_slices
-from spark_io.refusals import brief, refusing, refusing_later
-from spark_io.rows.coalescing import BatchLimits
+from spark_io.refusals import brief, refusing
 from spark_io.rows.columns import Projection
+from spark_io.stream.asking import AskingReader
 from spark_io.stream.offsets import StreamPlace
 from spark_io.stream.progress import (
     ends_of,
@@ -38,7 +32,6 @@ from spark_io.stream.progress import (
     untold,
     with_terms,
 )
-from spark_io.worker.client import patiently
 from spark_io.worker.planning import (
     chosen_topics,
     existing_topics,
@@ -49,23 +42,19 @@ from spark_io.worker.planning import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
 T = TypeVar("T")
 
 
-class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(AskingReader):
     """Reads topics as a stream. Pickled to the tasks, which only call `read`."""
 
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
-        self.options = options
-        self.projection = projection
-        self.limits = BatchLimits()
+        super().__init__(options, projection)
         self._initial: dict[str, Any] | None = None
         self._target: StreamPlace | None = None
         self._began: float | None = None
-        self._client: runnel.Cluster | None = None
 
     @refusing
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -82,17 +71,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             uids = {topic.name: topic.uid for topic in topics}
             self._initial = self._told(StreamPlace(offsets, uids, terms), plan.warnings)
         return self._initial
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limits that the options set; Spark knows one at a time."""
-        limits = self.options.limits
-        if limits.max_offsets is not None:
-            return ReadMaxRows(limits.max_offsets)
-        if limits.max_bytes is not None:
-            return ReadMaxBytes(limits.max_bytes)
-        if limits.min_offsets is not None:
-            return ReadMinRows(limits.min_offsets)
-        return ReadAllAvailable()
 
     @refusing
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -134,15 +112,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return self._ask(ask)
 
-    @refusing_later
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of each slice, in the order of offsets. Runs in a task."""
-        return read_batches(self.options, self.projection, self.limits, partition)
-
-    def stop(self) -> None:
-        """The query has ended."""
-        self._close()
-
     def _bounds(self, cluster: runnel.Cluster) -> list[TopicBounds]:
         """The logs, and where the options say to begin."""
         return find_bounds(cluster, chosen_topics(cluster, self.options.topics), self.options)
@@ -171,27 +140,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             found.append(TopicBounds(name, topic.uid, tuple(logs.items())))
         return found
-
-    def _ask(self, work: Callable[[runnel.Cluster], T]) -> T:
-        """What ``work`` gives; while the cluster does not answer, it is asked again, by a new
-        client, because another cluster may be there by then."""
-
-        def ask() -> T:
-            if self._client is None:
-                self._client = runnel.connect(self.options.sc)
-            try:
-                return work(self._client)
-            except RetryableError:
-                self._close()
-                raise
-
-        return patiently(ask)
-
-    def _close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(RunnelError):
-                client.close()
 
     def _told(self, place: StreamPlace, warnings: list[str]) -> dict[str, Any]:
         _warn(warnings)

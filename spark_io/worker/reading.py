@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import runnel
 from runnel import ConsumerSettings, OffsetAndTerm, TransactionId
+from runnel.net.routing import SegmentGoneError
 from schemas.errors import (
     LOST_RECORDS,
     DivergedError,
@@ -65,6 +66,9 @@ def read_slice(
                         _other_records(options, piece, begin, consumer)
                     if consumer.exhausted or _ends_early(cluster, options, piece):
                         return
+        except SegmentGoneError:
+            _skipped(options, piece, begin, piece.end)
+            return
         except NotFoundError as error:
             raise NotFoundError(
                 f"topic {piece.topic!r} was deleted, or deleted and created again, since this read"

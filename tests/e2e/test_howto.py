@@ -381,7 +381,8 @@ def test_reading_records(
 def test_streams(reader: Callable[[str], Reader], tmp_path: Path) -> None:
     page = reader("streams")
     (tmp_path / "orders.tsv").write_text("ada\ttea\nbob\tcake\n")
-    written, placed = page.page.python
+    written, placed, spark = page.page.python
+    assert "spark.read" in spark
     (manifest,) = page.page.yaml
     names: dict[str, Any] = {"cluster": page.cluster, "runnel": library}
     for shown in page.page.commands:

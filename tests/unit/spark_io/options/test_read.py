@@ -123,7 +123,7 @@ def test_options(options: dict[str, str], expected: ReadOptions) -> None:
         ),
         pytest.param(
             {"topic": "a", "zzz": "1"},
-            "known options: sc, topic, subscribe, subscribePattern, assign, startingOffsets",
+            "known options: sc, topic, stream, subscribe, subscribePattern, assign",
             id="given-a-strange-name-then-all-names",
         ),
         pytest.param(

@@ -1,0 +1,1 @@
+"""Streams of Runnel: from one cut to another, segment by segment."""
