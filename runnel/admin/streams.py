@@ -19,7 +19,6 @@ from schemas.control.streams import (
     ScalingEvents,
     SealRequest,
     SegmentHistory,
-    SegmentInfo,
     StreamHead,
     StreamRequest,
     TruncateRequest,
@@ -34,8 +33,8 @@ from schemas.model import Model
 from schemas.objects.quantities import check_scoped_name
 from schemas.objects.stream import Stream
 from schemas.streams.cuts import StreamCut
-from schemas.streams.epochs import Epoch, Segment, parse_segment, segment_text
-from schemas.streams.key_space import KeyRange, fraction, place_of
+from schemas.streams.epochs import parse_segment, segment_text
+from schemas.streams.key_space import KeyRange, fraction
 
 _AGAIN_S: Final = 0.02
 _MOST_AGAIN_S: Final = 0.5
@@ -141,16 +140,6 @@ def stream_name(name: str) -> str:
         return check_scoped_name(name)
     except ValueError as error:
         raise InvalidRequestError(f"stream: {error}") from None
-
-
-def segment_of(info: SegmentInfo) -> Segment:
-    """A segment in whole numbers, as `schemas.streams` computes with it."""
-    return Segment(parse_segment(info.id), KeyRange(place_of(info.low), place_of(info.high)))
-
-
-def epoch_of(info: EpochInfo) -> Epoch:
-    """An epoch in whole numbers."""
-    return Epoch(info.epoch, info.epoch, info.time_ms, tuple(map(segment_of, info.segments)))
 
 
 def request_of(

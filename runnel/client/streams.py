@@ -8,7 +8,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from runnel.admin.streams import StreamAdmin, epoch_of, stream_name
+from runnel.admin.streams import StreamAdmin, stream_name
 from runnel.client.opening import Opening
 from runnel.client.partitions import OFFSETS_TIMEOUT_S, Partitions
 from runnel.consume.consumer import Consumer
@@ -20,7 +20,7 @@ from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
-from schemas.control.streams import EpochInfo, StreamRequest
+from schemas.control.streams import EpochInfo, StreamRequest, epoch_of
 from schemas.errors import InvalidRequestError
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import number_of, parse_segment, segment_text

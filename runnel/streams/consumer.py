@@ -16,7 +16,6 @@ from typing import Final, Literal, Self, TypeVar
 
 import pyarrow as pa
 
-from runnel.admin.streams import segment_of
 from runnel.consume.consumer import Consumer, check_max_records, check_timeout
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
@@ -24,7 +23,7 @@ from runnel.net.offsets import Start, Stop
 from runnel.net.routing import SegmentGoneError
 from runnel.records.record import Record
 from schemas.backoff import backoff_s
-from schemas.control.streams import EpochInfo, SegmentHistory
+from schemas.control.streams import EpochInfo, SegmentHistory, segment_of
 from schemas.errors import (
     InvalidRequestError,
     NotFoundError,

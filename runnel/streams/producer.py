@@ -22,7 +22,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from runnel.admin.streams import segment_of
 from runnel.net.routing import TopicRoute
 from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import MOVED, Batch, Delivery, OnDelivery, Outcome
@@ -42,7 +41,7 @@ from runnel.records.tables import (
 )
 from runnel.streams.segment_table import SegmentTable
 from schemas.backoff import backoff_s
-from schemas.control.streams import SegmentHistory
+from schemas.control.streams import SegmentHistory, segment_of
 from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from schemas.model import CaselessEnum, Model
 from schemas.objects.stream import StreamState
-from schemas.streams.epochs import MAX_SEGMENTS
+from schemas.streams.epochs import MAX_SEGMENTS, Epoch, Segment, parse_segment
+from schemas.streams.key_space import KeyRange, place_of
 
 MAX_CUT_TEXT = 1 << 20
 """Characters of a stream cut as text."""
@@ -140,3 +141,13 @@ class ScalingEvents(Model):
     """The newest last."""
     complete: bool
     """Whether these are all since the stream was made."""
+
+
+def segment_of(info: SegmentInfo) -> Segment:
+    """A segment in whole numbers, as `schemas.streams` computes with it."""
+    return Segment(parse_segment(info.id), KeyRange(place_of(info.low), place_of(info.high)))
+
+
+def epoch_of(info: EpochInfo) -> Epoch:
+    """An epoch in whole numbers."""
+    return Epoch(info.epoch, info.epoch, info.time_ms, tuple(map(segment_of, info.segments)))

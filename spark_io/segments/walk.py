@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from runnel.admin.streams import segment_of
-from schemas.control.streams import SegmentHistory
+from schemas.control.streams import SegmentHistory, segment_of
 from schemas.streams.cuts import NOT_BEGUN, Frontier, StreamCut
 from schemas.streams.epochs import Segment
 

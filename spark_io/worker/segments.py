@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import runnel
-from runnel.admin.streams import segment_of
 from runnel.net.routing import SegmentGoneError
-from schemas.control.streams import EpochInfo
+from schemas.control.streams import EpochInfo, segment_of
 from schemas.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
 from schemas.streams.cuts import Frontier, StreamCut
 from schemas.streams.epochs import Segment, creation_epoch, number_of, segment_text

@@ -22,6 +22,7 @@ PUBLIC = {
 }
 #: What `spark_io` uses beside: it is delivered with `runnel`, in the same version.
 SPARK_INTERNALS = {
+    "runnel.net.routing.SegmentGoneError",
     # What a task of archiving does, in an executor as in this process.
     "runnel.archiving.writing.ArchiveTask",
     "runnel.archiving.writing.write_file",

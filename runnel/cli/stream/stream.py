@@ -79,7 +79,8 @@ def scale(
     if len(given) != 1:
         raise InvalidRequestError("give one of --segments, --split and --merge")
     seconds = parse_timeout(timeout)
-    from runnel.admin.streams import epoch_of, request_of
+    from runnel.admin.streams import request_of
+    from schemas.control.streams import epoch_of
 
     with administered(sc) as cluster:
         of = cluster.stream(stream)
