@@ -26,6 +26,7 @@ from dashboard.answers.events import events, log_lines, traced
 from dashboard.answers.objects import describe, replicas, segments, series
 from dashboard.answers.once import Shared
 from dashboard.answers.records import read_page, records, serve_tail
+from dashboard.answers.streams import Epochs
 from dashboard.config import DashboardConfig
 from dashboard.guard import HEADERS, check_request
 from dashboard.live.hub import Hub
@@ -49,6 +50,7 @@ SCREENS: Final = (
     "topics",
     "consumers",
     "pipelines",
+    "streams",
     "spus",
     "events",
     "trace",
@@ -89,6 +91,7 @@ class DashboardServer:
         self._sockets = OpenSockets()
         names = (socket.gethostname(), config.http.host, *config.allowed_hosts)
         self._names = frozenset(name.lower() for name in names)
+        self._epochs = Epochs(self._cluster)
         self._consumers = Shared(lambda: consumers(self._cluster), CONSUMERS_S)
         self._metrics = _DashboardCollector()
         self._registry = daemon_registry(version("runnel"), [self._metrics])
@@ -139,6 +142,7 @@ class DashboardServer:
             web.get("/api/topics/{name}/segments", self._segments),
             web.get("/api/topics/{name}/records", self._records),
             web.get("/api/topics/{name}/tail", self._tail),
+            web.get("/api/streams/{scope}/{name}/epochs", self._stream_epochs),
             web.get("/api/consumers", self._list_consumers),
             web.get("/api/events", self._events),
             web.get("/api/trace/{cause}", self._trace),
@@ -212,6 +216,18 @@ class DashboardServer:
         if not (first.isascii() and first.isdigit() and len(first) < 10):
             raise InvalidRequestError(f"first: {first!r} is not the number of a partition")
         return _json(await segments(self._cluster, request.match_info["name"], int(first)))
+
+    async def _stream_epochs(self, request: web.Request) -> web.Response:
+        last = request.query.get("last")
+        if last is not None and not (last.isascii() and last.isdigit() and len(last) < 10):
+            raise InvalidRequestError(f"last: {last!r} is not the number of an epoch")
+        name = f"{request.match_info['scope']}/{request.match_info['name']}"
+        state = self.hub.state
+        existing = {p.spec.segment_id or 0 for p in state.partitions_of(name)}
+        # Before the hub knows the cluster, nothing says that a segment is gone.
+        known = existing if state.complete else None
+        wanted = None if last is None else int(last)
+        return _json(await self._epochs.latest(name, wanted, known))
 
     async def _records(self, request: web.Request) -> web.Response:
         self._require_records()

@@ -21,6 +21,7 @@ from dashboard.live.rows import (
     pipeline_rows,
     problem_rows,
     spu_rows,
+    stream_rows,
     topic_partition_rows,
     topic_rows,
 )
@@ -31,7 +32,7 @@ from runnel.status.state import ClusterState
 from runnel.status.summary import Summaries, Summary
 from schemas.daemon.logs import get_logger
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
-from schemas.objects.quantities import check_name
+from schemas.objects.quantities import check_name, check_scoped_name
 
 LEAST_GAP_S: Final = 0.1
 #: Of the time, bringing tables up to date takes at most this share.
@@ -44,9 +45,9 @@ ASK_EVERY_S: Final = 2.0
 ANSWER_S: Final = 4.0
 #: Of so many topics at once the numbers of partitions are followed; if more are shown, of all.
 MOST_TOPICS: Final = 24
-#: Before the name of a topic: the table of its partitions.
+#: Before the name of a topic or a stream: the table of its partitions.
 TOPIC: Final = "topic:"
-TABLES: Final = ("health", "problems", "spus", "topics", "partitions", "pipelines")
+TABLES: Final = ("health", "problems", "spus", "topics", "partitions", "pipelines", "streams")
 
 log = get_logger(__name__)
 
@@ -57,7 +58,8 @@ def check_table(name: str) -> str:
         return name
     if name.startswith(TOPIC):
         with contextlib.suppress(ValueError):
-            check_name(name.removeprefix(TOPIC))
+            topic = name.removeprefix(TOPIC)
+            check_scoped_name(topic) if "/" in topic else check_name(topic)
             return name
     raise InvalidRequestError(
         f"{name!r} is no table; there are {', '.join(TABLES)}, and {TOPIC}NAME"
@@ -331,6 +333,8 @@ class Hub:
                 return self._partition_rows.rows()
             case "pipelines":
                 return pipeline_rows(state)
+            case "streams":
+                return stream_rows(state)
             case _:
                 return topic_partition_rows(state, name.removeprefix(TOPIC))
 

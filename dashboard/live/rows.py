@@ -16,6 +16,7 @@ from runnel.status.summary import Summary, is_under_replicated, topic_lines
 from schemas.objects.partition import Partition, is_led
 from schemas.objects.pipeline import Pipeline, PipelineState
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream
 from schemas.objects.system_topics import is_system_name
 from schemas.objects.topic import Topic
 
@@ -159,6 +160,23 @@ def _pipeline_row(pipeline: Pipeline) -> Row:
         "run": status.run_id,
         "host": status.host,
         "restarts": status.restarts,
+    }
+
+
+def stream_rows(state: ClusterState) -> dict[str, Row]:
+    """Streams by name."""
+    return {
+        stream.name: {
+            "name": stream.name,
+            "state": stream.status.state.value,
+            "reason": stream.status.reason or "",
+            "epoch": stream.status.current_epoch,
+            "segments": stream.status.segments,
+            "queued": stream.status.queued,
+            "replicas": stream.spec.replication_factor,
+            "tags": list(stream.spec.tags),
+        }
+        for stream in state.objects(Stream)
     }
 
 

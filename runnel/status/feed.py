@@ -21,6 +21,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
+from schemas.objects.stream import Stream
 
 _BASE_MS: Final = 50.0
 _CAP_MS: Final = 2_000.0
@@ -45,7 +46,8 @@ async def follow(
     random = SystemRandom().random
     failures = 0
     broken = False
-    query = {"kinds": ",".join((*(cls.PLURAL for cls in KINDS), STATISTICS)), _CATCHING_UP: "true"}
+    kinds = [cls.PLURAL for cls in KINDS]
+    query = {"kinds": ",".join((*kinds, STATISTICS)), _CATCHING_UP: "true"}
     while True:
         try:
             async with aclosing(_connection(sc, state, query)) as news:
@@ -60,9 +62,12 @@ async def follow(
         except CompactedError:
             state.forget_revision()
         except InvalidRequestError:
-            if query.pop(_CATCHING_UP, None) is None:
+            # An SC of an earlier version knows no streams, or sends the numbers of all partitions.
+            if Stream.PLURAL in kinds:
+                kinds.remove(Stream.PLURAL)
+                query["kinds"] = ",".join((*kinds, STATISTICS))
+            elif query.pop(_CATCHING_UP, None) is None:
                 raise
-            # An SC of an earlier version sends the numbers of all partitions.
             continue
         except RetryableError as error:
             if state.revision is None:

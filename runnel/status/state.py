@@ -16,13 +16,14 @@ from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline, PipelineStatus
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Stream
 from schemas.objects.system_topics import is_system_name
 from schemas.objects.topic import Topic
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - as in the store of the SC
 
 #: The kinds that a state holds.
-KINDS: Final[tuple[type[Object], ...]] = (Spu, SpuGroup, Topic, Partition, Pipeline)
+KINDS: Final[tuple[type[Object], ...]] = (Spu, SpuGroup, Topic, Partition, Pipeline, Stream)
 STATISTICS: Final = "stats"
 _BY_NAME: Final = {cls.kind_name(): cls for cls in KINDS}
 

@@ -19,6 +19,8 @@ SCREENS: Final = {
     "/topics/orders?tab=records": ("table", "customer"),
     "/topics/typed?tab=records": ("table", "orderId"),
     "/topics/orders?tab=spec": ("pre", "replicationFactor: 3"),
+    "/streams": ("table", "shop/carts"),
+    "/streams/shop/carts": (".keyspace li", "2 segments"),
     "/placement": (".placement", ""),
     "/consumers": ("table", "billing"),
     "/consumers/billing/orders": ("table", "Committed"),

@@ -10,12 +10,13 @@ import {TopicsScreen} from "./screens/topics.js";
 import {TopicScreen} from "./screens/topic.js";
 import {ConsumersScreen} from "./screens/consumers.js";
 import {PipelinesScreen} from "./screens/pipelines.js";
+import {StreamsScreen, StreamScreen} from "./screens/streams.js";
 import {SpusScreen, SpuScreen} from "./screens/spus.js";
 import {EventsScreen} from "./screens/events.js";
 import {TraceScreen} from "./screens/trace.js";
 
 const NAVIGATION = [
-  ["/", "Cluster"], ["/topics", "Topics"], ["/placement", "Placement"], ["/consumers", "Consumers"],
+  ["/", "Cluster"], ["/topics", "Topics"], ["/streams", "Streams"], ["/placement", "Placement"], ["/consumers", "Consumers"],
   ["/pipelines", "Pipelines"], ["/spus", "SPUs"], ["/events", "Events"],
 ];
 
@@ -29,6 +30,9 @@ function screenOf(path, about) {
       if (name) return [`Topic ${name}`, html`<${TopicScreen} key=${name} name=${name} about=${about} />`];
       return ["Topics", html`<${TopicsScreen} />`];
     case "consumers": return ["Consumers", html`<${ConsumersScreen} name=${name} topic=${more} about=${about} />`];
+    case "streams":
+      if (name && more) return [`Stream ${name}/${more}`, html`<${StreamScreen} key=${`${name}/${more}`} name=${`${name}/${more}`} />`];
+      return ["Streams", html`<${StreamsScreen} />`];
     case "pipelines": return ["Pipelines", html`<${PipelinesScreen} />`];
     case "spus":
       if (name) return [`SPU ${name}`, html`<${SpuScreen} key=${name} name=${name} />`];

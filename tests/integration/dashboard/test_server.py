@@ -50,7 +50,10 @@ async def test_given_a_cluster_that_is_away_then_pages_come_and_the_stream_says_
                 frame = await told(live)
             assert frame["tables"] == {}
             assert "cannot reach" in frame["trouble"] or "no SC" in frame["trouble"]
-        for path in ("/api/consumers", "/api/events", "/api/topics/orders/records", "/api/series"):
+        for path in (
+            *("/api/consumers", "/api/events", "/api/topics/orders/records", "/api/series"),
+            "/api/streams/shop/orders/epochs",
+        ):
             async with client.get(path) as answer:
                 body = await answer.json()
                 assert (answer.status, body["code"]) == (503, "UNREACHABLE"), (path, body)

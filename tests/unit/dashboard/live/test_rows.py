@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.live.rows import PartitionRows, pipeline_rows, topic_partition_rows
+from dashboard.live.rows import (
+    PartitionRows,
+    pipeline_rows,
+    stream_rows,
+    topic_partition_rows,
+)
 from runnel.status.state import ClusterState
 from runnel.status.summary import Summaries, summarize
 from schemas.objects.manifest.manifest import load_text
@@ -120,3 +125,12 @@ def test_pipelines_show_what_their_runners_told_last() -> None:
     state.take("stats", numbers() | {"pipelines": [told | {"state": "unknown"}]}, None)
     row = pipeline_rows(state)["delays"]
     assert (row["state"], row["batch"], row["rowsPerSecond"]) == ("unknown", 4, None)
+
+
+def test_streams_show_how_their_keys_are_divided() -> None:
+    text = (
+        "apiVersion: runnel/v1\nkind: Stream\nmetadata: {name: shop/orders}\nspec: {tags: [web]}\n"
+    )
+    (loaded,) = load_text(text)
+    row = stream_rows(state_of(loaded.object))["shop/orders"]
+    assert (row["state"], row["epoch"], row["tags"]) == ("creating", None, ["web"])

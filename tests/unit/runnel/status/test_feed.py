@@ -34,12 +34,13 @@ class Sc:
         self._scripts = list(scripts)
         self.queries: list[str | None] = []
         self.catching_up: list[str | None] = []
+        self.kinds: list[str] = []
 
     async def stream(
         self, path: str, query: Mapping[str, str]
     ) -> AsyncGenerator[ServerEvent, None]:
         assert path == "/v1/watch"
-        assert query["kinds"] == "spus,spugroups,topics,partitions,pipelines,stats"
+        self.kinds.append(query["kinds"])
         self.queries.append(query.get("resourceVersion"))
         self.catching_up.append(query.get("catchingUp"))
         if not self._scripts:
@@ -123,15 +124,25 @@ async def test_given_no_sc_at_the_beginning_then_it_ends() -> None:
         )
 
 
-async def test_given_an_sc_that_cannot_choose_partitions_then_it_sends_all() -> None:
-    sc = Sc([InvalidRequestError("catchingUp: no such parameter")], [added("a"), SYNCED])
+async def test_given_an_sc_that_knows_no_streams_then_it_is_asked_for_the_others() -> None:
+    sc = Sc([InvalidRequestError("kinds: 'streams' is none")], [added("a"), SYNCED])
     topics, said = await followed(sc, 3)
-    assert (topics, sc.catching_up) == (["a"], ["true", None, None])
+    known = "spus,spugroups,topics,partitions,pipelines"
+    assert (topics, sc.kinds) == (["a"], [f"{known},streams,stats", *[f"{known},stats"] * 2])
+    assert sc.catching_up == ["true"] * 3
+    assert said[0] == "the SC ended the stream", "the refusal is not said"
+
+
+async def test_given_an_sc_that_cannot_choose_partitions_then_it_sends_all() -> None:
+    refusal = InvalidRequestError("catchingUp: no such parameter")
+    sc = Sc([refusal], [refusal], [added("a"), SYNCED])
+    topics, said = await followed(sc, 4)
+    assert (topics, sc.catching_up) == (["a"], ["true", "true", None, None])
     assert said[0] == "the SC ended the stream", "the refusal is not said"
 
 
 async def test_given_another_refusal_then_it_ends() -> None:
     refusal = InvalidRequestError("kinds: 'spugroups' is none")
-    sc = Sc([refusal], [refusal])
+    sc = Sc([refusal], [refusal], [refusal])
     with pytest.raises(InvalidRequestError):
         await follow(cast(ScClient, sc), ClusterState(), lambda: None, lambda _: None)
