@@ -7,7 +7,7 @@ all replicas are told in order, a slice of them at a time, so that heartbeats ar
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from spu.net.peer_connection import PeerConnection
 from spu.net.peers import Peers
 from spu.replica.replica import Replica
 from spu.replication.events import RequestElection, RequestLrsChange
-from spu.replication.messages import Message
+from spu.replication.messages import Attach, Message
 from spu.replication.wire import Damaged
 
 _log = get_logger(__name__)
@@ -27,6 +27,8 @@ ItemT = TypeVar("ItemT")
 
 #: How many replicas are handled before other tasks get a turn.
 SLICE: Final = 64
+#: So many replicas that are not here yet may have been attached.
+MOST_EARLY: Final = 10_000
 
 
 async def sliced(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
@@ -77,6 +79,11 @@ class ReplicaNetwork:
         # Connections that replicas have not been told of yet, and the task that tells them.
         self._news: deque[tuple[Callable[[Replica, int], None], int]] = deque()
         self._teller: asyncio.Task[None] | None = None
+        #: What leaders sent for replicas that are not here yet, the oldest first, with the
+        #: connection on which it came.
+        self._early: OrderedDict[PartitionUid, tuple[int, PeerConnection | None, Attach]] = (
+            OrderedDict()
+        )
 
     async def close(self) -> None:
         await self.peers.close()
@@ -95,6 +102,10 @@ class ReplicaNetwork:
         """Tell a replica that is new, or has new peers, which of its peers are connected."""
         for peer in replica.peers & self.peers.connected:
             replica.linked(peer)
+        if (early := self._early.pop(replica.meta.uid, None)) is not None:
+            peer, connection, attach = early
+            if connection is not None and self.connection(peer) is connection:
+                replica.said(peer, attach)
 
     async def in_slices(self) -> AsyncIterator[Replica]:
         """All replicas; other tasks may run in between."""
@@ -116,6 +127,13 @@ class ReplicaNetwork:
     def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
         if (replica := self._replicas.get(uid)) is not None:
             replica.said(peer, message)
+        elif isinstance(message, Attach):
+            # A new partition: its leader was told before this SPU. It asks again only after a
+            # second, in which the partition may lack live replicas.
+            self._early.pop(uid, None)
+            self._early[uid] = peer, self.connection(peer), message
+            while len(self._early) > MOST_EARLY:
+                self._early.popitem(last=False)
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         self._sc.find_peers(spu_ids)
