@@ -38,6 +38,8 @@ from schemas.streams.key_space import KeyRange, fraction
 
 _AGAIN_S: Final = 0.02
 _MOST_AGAIN_S: Final = 0.5
+#: Each time it waits so many times as long.
+_LONGER: Final = 1.3
 
 M = TypeVar("M", bound=Model)
 
@@ -119,7 +121,7 @@ class StreamAdmin:
                     " it goes on by itself"
                 )
             await asyncio.sleep(min(again_s, max(0.0, deadline - loop.time())))
-            again_s = min(2 * again_s, _MOST_AGAIN_S)
+            again_s = min(_LONGER * again_s, _MOST_AGAIN_S)
             asked = await self.request(asked.id)
         if asked.state is RequestState.FAILED:
             raise ConflictError(asked.reason or f"{asked.kind} of stream {self.name} failed")

@@ -240,6 +240,8 @@ class StreamProducer(Producer):
                 self._route.grow(count)
                 self._send_buffer.grow(count)
             for one in successors:
+                # What is known of leaders is older than these.
+                self._route.suspect(one.number)
                 self._held_for.setdefault(one.number, set()).add(number)
                 self._sender(one.number).held = True
             # From here on nothing new comes for the old one.

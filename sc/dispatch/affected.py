@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sc.controllers.actions import Key
 from sc.controllers.spu_group import leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.objects.partition import DesiredState, Partition
+from schemas.objects.partition import DesiredState, Partition, is_writable
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.stream import StreamState
@@ -79,15 +79,17 @@ def _waiting(store: LocalStore) -> Iterator[Key]:
 
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
     """Whether the owner of a partition depends on this change. Of statuses, a topic depends only on
-    whether partitions commit, and a stream on whether they are sealed and truncated: each change
-    makes it look at all its partitions."""
+    whether partitions commit, and a stream on whether they are writable, sealed and truncated: each
+    change makes it look at all its partitions."""
     old, new = change.old, change.new
     if not isinstance(old, Partition) or not isinstance(new, Partition):
         return True
     if owner_kind == "Topic" and old.status.writable != new.status.writable:
         return True
     if owner_kind == "Stream" and (
-        _sealing(old) != _sealing(new) or _truncating(old) != _truncating(new)
+        _sealing(old) != _sealing(new)
+        or _truncating(old) != _truncating(new)
+        or is_writable(old) != is_writable(new)
     ):
         return True
     return old.uid != new.uid or old.deleting != new.deleting or old.spec != new.spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -27,7 +27,13 @@ from sc.store.view import View
 from schemas.errors import InvalidRequestError
 from schemas.ids import make_term
 from schemas.objects.metadata import Metadata, OwnerReference
-from schemas.objects.partition import DesiredState, Partition, PartitionSpec, PartitionStatus
+from schemas.objects.partition import (
+    DesiredState,
+    Partition,
+    PartitionSpec,
+    PartitionStatus,
+    is_writable,
+)
 from schemas.objects.stream import Stream, segment_name
 from schemas.streams.epochs import Change, Epoch, Segment, decode_change, segment_text
 
@@ -203,6 +209,16 @@ class Pass:
             some.append(_partition(self.stream, segment, row, self.view.incarnation))
         return Progress(self.step(state, create=tuple(some)))
 
+    def writable(self, segments: Sequence[Segment]) -> Progress | None:
+        """Which of these segments take no records yet; None once all do."""
+        there = [p for one in segments if (p := self.partition(one.id)) is not None]
+        texts = [
+            f"segment {segment_text(p.spec.segment_id or 0)}{_why(p)}"
+            for p in there
+            if not is_writable(p) and not p.deleting
+        ]
+        return _waits("live replicas", texts) if texts else None
+
     def sealed(self, state: StateRecord, segments: Sequence[int]) -> Progress | None:
         """The step that has the next of these segments sealed, or which of them are not sealed
         yet; None once all are."""
@@ -219,8 +235,7 @@ class Pass:
             return None
         texts = [f"segment {segment_text(p.spec.segment_id or 0)}{_why(p)}" for p in waiting]
         texts += [f"segment {segment_text(one)}, whose partition somebody removed" for one in gone]
-        more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-        return Progress(reason=f"waiting for the seal of {'; '.join(texts[:NAMED])}{more}")
+        return _waits("the seal", texts)
 
     def truncated(self, state: StateRecord, offsets: Mapping[int, int]) -> Progress | None:
         """The step that has the next of these segments begin at their offsets, or which of them do
@@ -247,12 +262,8 @@ class Pass:
         ]
         if not texts:
             return None
-        more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-        return Progress(
-            reason=f"waiting for the truncation of {'; '.join(texts[:NAMED])}{more}",
-            outside=True,
-            until_ms=self.now_ms + LOOK_AGAIN_MS,
-        )
+        until_ms = self.now_ms + LOOK_AGAIN_MS
+        return replace(_waits("the truncation", texts), outside=True, until_ms=until_ms)
 
     def _obeys(self, partition: Partition) -> bool:
         """Whether the leader of a partition knows its spec, and acts by it."""
@@ -267,6 +278,11 @@ class Pass:
 @lru_cache(maxsize=EPOCHS_KNOWN)
 def _planned(value: bytes) -> Change:
     return decode_change(value)
+
+
+def _waits(what: str, segments: Sequence[str]) -> Progress:
+    more = f" and {len(segments) - NAMED} more" if len(segments) > NAMED else ""
+    return Progress(reason=f"waiting for {what} of {'; '.join(segments[:NAMED])}{more}")
 
 
 def _why(partition: Partition) -> str:

@@ -160,11 +160,14 @@ def scale(of: Pass, state: StateRecord) -> Progress:
     """New partitions, then the epoch that has them, then the seals of those that it replaces.
 
     The order makes a reader's way certain: who meets the end of a segment finds its successors.
+    Nothing is sealed before the new ones take records: writers find them ready.
     """
     need(of.view.records, GetRecord(of.paths.plan), of.paths.epoch_want(state.epoch or 0))
     change, now = of.plan(), of.epoch()
     if not state.epoch_stored:
         if (progress := of.created(state, change.created)) is not None:
+            return progress
+        if state.cursor == 0 and (progress := of.writable(change.created)) is not None:
             return progress
         return Progress(_store_epoch(of, state, now, change))
     if (progress := of.sealed(state, change.sealed)) is not None:

@@ -139,9 +139,14 @@ def store_of(*objects: Object) -> LocalStore:
             id="given-new-partition-then-itself-and-its-owner",
         ),
         pytest.param(
-            ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(ONLINE)),
+            ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(UNWRITABLE)),
             {Key("Partition", "placed-0")},
             id="given-partition-of-a-stream-changed-its-status-then-itself",
+        ),
+        pytest.param(
+            ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(ONLINE)),
+            {Key("Partition", "placed-0"), Key("Stream", "s")},
+            id="given-partition-of-a-stream-writable-then-itself-and-its-owner",
         ),
         pytest.param(
             ObjectChanged(TRUNCATED, TRUNCATED.with_status(PartitionStatus(start_offset=5))),

@@ -160,8 +160,16 @@ def test_given_a_split_then_successors_are_known_before_the_seal() -> None:
     async def story() -> None:
         world = await World.begin()
         await split(world)
+        world.leaderless = True
+        await world.settle()
+        assert [p.spec.desired for p in await world.partitions()] == ["open"] * 3
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.reason == "waiting for live replicas of segment 1.1; segment 1.2"
+        assert await world.record(world.paths.sealed(0)) is None, "nobody goes there yet"
+        world.leaderless = False
         while not any(p.spec.desired == "sealed" for p in await world.partitions()):
-            assert await world.owner.act()
+            assert await world.move(world.owner)
         record = await world.record(world.paths.sealed(0))
         assert record is not None
         assert decode(SealedSegment, record).epoch == 1
@@ -520,16 +528,18 @@ def test_given_a_partition_that_changed_meanwhile_then_a_step_on_it_fails() -> N
         while not (isinstance(action, Step) and action.respec):
             if action is not None:
                 await world.owner.carry_out(action)
+            while await world.obey():
+                pass
             await world.owner.sync()
             (action,) = await world.owner.look()
         old = next(p for p in await world.partitions() if p.spec.segment_id == 0)
-        led = old.status.model_copy(update={"leader": 1, "term": make_term(0, 1)})
+        led = old.status.model_copy(update={"leader": 2, "term": make_term(0, 1)})
         await world.put(old.with_status(led))
         with pytest.raises(ConflictError):
             await world.owner.carry_out(action)
         await world.settle()
         now = next(p for p in await world.partitions() if p.spec.segment_id == 0)
-        assert now.status.leader == 1
+        assert now.status.leader == 2
 
     run(story())
 

@@ -53,7 +53,7 @@ from schemas.ids import PartitionUid, StorageId
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.metadata import Object
-from schemas.objects.partition import DesiredState, Partition
+from schemas.objects.partition import DesiredState, Partition, PartitionResolution
 from schemas.objects.stream import Scaling, Stream, StreamMetadata, StreamSpec, StreamState
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import Epoch, parse_segment
@@ -181,6 +181,8 @@ class World:
         self.paths = StreamPaths(UID)
         #: Whether SPUs leave records where they are.
         self.away = False
+        #: Whether no SPU leads anything new.
+        self.leaderless = False
         self.owner = self.another()
 
     @classmethod
@@ -203,10 +205,14 @@ class World:
         await self.kv.txn([], [Put(key, value), *more])
 
     async def obey(self) -> bool:
-        """One SPU seals one partition that is to be sealed, or removes records of one; False if
-        all is done."""
+        """One SPU leads one partition that has no leader, seals one that is to be sealed, or
+        removes records of one; False if all is done."""
         for partition in await self.partitions():
             status, before = partition.status, partition.spec.truncate_before or 0
+            if status.leader is None and not self.leaderless:
+                leads = {"leader": 1, "resolution": PartitionResolution.ONLINE}
+                await self.put(partition.with_status(status.model_copy(update=leads)))
+                return True
             if status.start_offset < before and not self.away:
                 await self.put(
                     partition.with_status(status.model_copy(update={"start_offset": before}))
