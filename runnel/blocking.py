@@ -469,18 +469,12 @@ class StreamHandle(BlockingStreamAdmin):
         return StreamConsumer(self._thread, self._thread.call(opened()))
 
     @blocking_form_of(client.StreamHandle.tail)
-    def tail(self) -> StreamCut:
-        """The end of the stream now, as a cut: everything that was committed is before it. Raises
-        NotFoundError, NotReadyError."""
-        return self._thread.call(self._handle.tail())
+    def tail(self, *, timeout: float = client.OFFSETS_TIMEOUT_S) -> StreamCut:
+        """The end of the stream now, as a cut: everything that was committed is before it."""
+        return self._thread.call(self._handle.tail(timeout=timeout))
 
     @blocking_form_of(client.StreamHandle.truncate)
     def truncate(self, before: StreamCut, *, timeout: float = 60.0) -> StreamRequest:
         """Remove everything before a cut, on every replica and for good, and wait until that is
-        done. An offline replica truncates when it returns.
-
-        Raises InvalidRequestError if the cut is no place in this stream, or lies beyond its end;
-        ConflictError if the stream begins behind it already, or is sealed; DeadlineExceededError
-        after ``timeout`` seconds: it goes on by itself.
-        """
+        done. An offline replica truncates when it returns."""
         return self._thread.call(self._handle.truncate(before, timeout=timeout))

@@ -108,6 +108,8 @@ def parse_cut(option: str, given: str | None) -> StreamCut | None:
     from schemas.streams.cuts import StreamCut
 
     text = given
+    if given == "@":
+        raise InvalidRequestError(f"{option}: @ has no file behind it; give @FILE")
     if given.startswith("@"):
         try:
             text = Path(given[1:]).read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Unpack
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
 from schemas.control.streams import EpochInfo, StreamRequest, epoch_of
-from schemas.errors import InvalidRequestError
+from schemas.errors import DeadlineExceededError, InvalidRequestError, NotReadyError
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import number_of, parse_segment, segment_text
 from schemas.wire.record_requests import LATEST, ListOffsetsResponse
@@ -88,7 +89,7 @@ class StreamHandle(StreamAdmin):
             self.epoch,
             self.segment,
             self.head,
-            self._ends,
+            partial(self._ends, timeout=min(OFFSETS_TIMEOUT_S, timeout or OFFSETS_TIMEOUT_S)),
             start,
             stop,
             checked_settings(settings),
@@ -98,18 +99,20 @@ class StreamHandle(StreamAdmin):
         self._cluster._stream_consumers.add(opened)
         return opened
 
-    async def tail(self) -> StreamCut:
+    async def tail(self, *, timeout: float = OFFSETS_TIMEOUT_S) -> StreamCut:
         """The end of the stream now, as a cut: everything that was committed is before it. Raises
-        NotFoundError, NotReadyError."""
+        NotFoundError, NotReadyError; DeadlineExceededError if the leader of a segment has not
+        answered after ``timeout`` seconds."""
         current = await self.epoch()
-        return _cut(current, await self._ends(_numbers(current)))
+        return _cut(current, await self._ends(_numbers(current), timeout))
 
     async def truncate(self, before: StreamCut, *, timeout: float = 60.0) -> StreamRequest:
         """Remove everything before a cut, on every replica and for good, and wait until that is
         done. An offline replica truncates when it returns.
 
         Raises InvalidRequestError if the cut is no place in this stream, or lies beyond its end;
-        ConflictError if the stream begins behind it already, or is sealed; DeadlineExceededError
+        ConflictError if the stream begins behind it already, or is sealed; NotReadyError if the
+        leader of a segment does not answer, so that nothing is requested; DeadlineExceededError
         after ``timeout`` seconds: it goes on by itself.
         """
         if not isinstance(before, StreamCut):
@@ -119,19 +122,27 @@ class StreamHandle(StreamAdmin):
             )
         if before.stream != self.name:
             raise InvalidRequestError(f"before is a cut of stream {before.stream}, not {self.name}")
-        await self._check_ends(before)
-        return await self._truncate(before, timeout)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        try:
+            await self._check_ends(before, timeout)
+        except DeadlineExceededError as error:
+            raise NotReadyError(
+                f"nothing was requested: the cut could not be compared with the end of stream"
+                f" {self.name}: {error.message}"
+            ) from error
+        return await self._truncate(before, deadline - loop.time())
 
-    async def _check_ends(self, cut: StreamCut) -> None:
+    async def _check_ends(self, cut: StreamCut, timeout: float) -> None:
         """Raise InvalidRequestError for a cut beyond the ends of segments: the SC does not know
-        where those of the current epoch end."""
+        where those of the current epoch end. Raises DeadlineExceededError."""
         current = await self.epoch()
         segments = [parse_segment(one.id) for one in current.segments]
         named = [one for one in segments if cut.offsets.get(one, 0) > 0]
         if cut.uid != current.uid or not named:
             # The SC refuses a cut of another stream.
             return
-        ends = await self._ends([number_of(one) for one in named])
+        ends = await self._ends([number_of(one) for one in named], timeout)
         for one in named:
             if cut.offsets[one] > (end := ends[number_of(one)]):
                 raise InvalidRequestError(
@@ -140,15 +151,22 @@ class StreamHandle(StreamAdmin):
                     " stream's tail()"
                 )
 
-    async def _ends(self, numbers: Sequence[int]) -> dict[int, int]:
+    async def _ends(
+        self, numbers: Sequence[int], timeout: float = OFFSETS_TIMEOUT_S
+    ) -> dict[int, int]:
         """The offsets after the last committed records of segments, by their numbers."""
-        return {number: one.offset for number, one in (await self._bounds(numbers)).items()}
+        return {
+            number: one.offset for number, one in (await self._bounds(numbers, timeout)).items()
+        }
 
-    async def _bounds(self, numbers: Sequence[int]) -> dict[int, ListOffsetsResponse]:
-        """Where segments begin and end, as their leaders tell it now."""
+    async def _bounds(
+        self, numbers: Sequence[int], timeout: float
+    ) -> dict[int, ListOffsetsResponse]:
+        """Where segments begin and end, as their leaders tell it now. Raises
+        DeadlineExceededError that says what is in the way."""
         route = await self._cluster._route(self.name)
         found = await asyncio.gather(
-            *(list_offsets(route, number, LATEST, OFFSETS_TIMEOUT_S) for number in numbers)
+            *(list_offsets(route, number, LATEST, timeout) for number in numbers)
         )
         return dict(zip(numbers, found, strict=True))
 

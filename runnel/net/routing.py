@@ -61,6 +61,10 @@ class RetryPolicy:
     backoff_cap_ms: float = 1_000.0
 
 
+class NotHereError(NotReadyError):
+    """An SPU does not hold the partition, yet or any more; it did nothing of what was asked."""
+
+
 class SegmentGoneError(NotFoundError):
     """A segment of a stream was truncated away: its partition does not exist any more."""
 
@@ -231,7 +235,7 @@ class TopicRoute:
         """
         if isinstance(error, NotFoundError) and "spu" in error.details:
             self.suspect(index)
-            return NotReadyError(f"{self.name}/{index}: {error.message}")
+            return NotHereError(f"{self.name}/{index}: {error.message}")
         if may_retry(error):
             self.suspect(index)
         return error

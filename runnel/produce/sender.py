@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from runnel.net.connection import Response
-from runnel.net.routing import SegmentGoneError, TopicRoute, may_retry
+from runnel.net.routing import NotHereError, SegmentGoneError, TopicRoute, may_retry
 from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import Batch
 from schemas.errors import (
@@ -56,7 +56,7 @@ _ANSWER_SLACK_S: Final = 2.0
 _VERIFY_LEADER_S: Final = 5.0
 _SEQUENCES: Final = 1 << 32
 #: Temporary errors that refuse a batch before it is appended.
-_NOT_APPENDED: Final = (NotEnoughReplicasError, OverloadedError, StorageFullError)
+_NOT_APPENDED: Final = (NotEnoughReplicasError, NotHereError, OverloadedError, StorageFullError)
 UNKNOWN_OUTCOME: Final = (
     "their outcome is unknown: the records may be in the log, or may still be appended."
     " Read the end of the partition before you send them again, or they may be written twice; a"
@@ -390,7 +390,12 @@ class PartitionSender:
             return
         if isinstance(failure, SegmentGoneError) and self.on_sealed is not None:
             if head.uncertain:
-                self._fail(head.batch, self._too_late(head, failure))
+                unknown = DeadlineExceededError(
+                    f"a batch of {head.batch.count} records was not acknowledged before"
+                    f" {failure.message}; {UNKNOWN_OUTCOME}",
+                    outcomeUnknown=True,
+                )
+                self._fail(head.batch, unknown)
             else:
                 # It was sealed long ago.
                 self.on_sealed(head.batch, head.pieces)

@@ -9,6 +9,7 @@ stream ends. Its position is a stream cut, and it can begin and stop at one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -37,6 +38,12 @@ from schemas.streams.epochs import Segment, creation_epoch, segment_text
 _CHUNKS: Final = 4
 _LEAST_READ_AHEAD: Final = 1 << 20
 _BACKOFF_MS: Final = (20.0, 1_000.0)
+_REMOVED: Final = (
+    "removed by a truncation; read from the beginning, or go on with what is there: on_truncated"
+    " 'earliest', in the command --on-truncated earliest"
+)
+
+_log = logging.getLogger("runnel")
 
 T = TypeVar("T")
 StreamStart = Literal["earliest", "latest"] | StreamCut
@@ -169,7 +176,9 @@ class StreamConsumer:
         if self._stop_at is not None and stop is None:
             stop = await self._frontier(self._stop_at, current)
             if (where := begin.is_after(stop)) is not None:
-                raise InvalidRequestError(f"stop lies before start: {where}; give a later one")
+                raise InvalidRequestError(
+                    f"stop lies before start: {where}; give an earlier start or a later stop"
+                )
         missing = {}
         for one, offset in begin.cut.offsets.items():
             before = await self._predecessors(begin.segments[one]) if offset == NOT_BEGUN else ()
@@ -297,6 +306,8 @@ class StreamConsumer:
             raise
         except SegmentGoneError as error:
             await self._queue.put(_Read(segment, consumer, None, error))
+        except OffsetOutOfRangeError as error:
+            await self._queue.put(self._truncated(segment, consumer, error))
         except BaseException as error:
             await self._queue.put(error)
 
@@ -339,13 +350,36 @@ class StreamConsumer:
         OffsetOutOfRangeError unless the user goes on all the same."""
         end = (await self._history(segment.id)).end
         at = self._open[segment.id].position()
-        if (end is None or at < end) and self._settings.on_truncated == "error":
-            upto = "" if end is None else f" to {end - 1}"
+        if end is not None and at >= end:
+            return
+        name = segment_text(segment.id)
+        if self._settings.on_truncated == "error":
+            upto = "on" if end is None else f"to {end - 1}"
             raise OffsetOutOfRangeError(
-                f"stream {self.stream}: the records {at}{upto} of segment"
-                f" {segment_text(segment.id)} were removed by a truncation; start at 'earliest', or"
-                " set on_truncated to 'earliest' to go on with what is there"
+                f"stream {self.stream}: the records from {at} {upto} of segment {name} were"
+                f" {_REMOVED}"
             )
+        _log.warning(
+            "%s: the records from %d on of segment %s were truncated; reading continues in the"
+            " segments that follow it",
+            self.stream,
+            at,
+            name,
+        )
+
+    def _truncated(
+        self, segment: Segment, consumer: Consumer, error: OffsetOutOfRangeError
+    ) -> OffsetOutOfRangeError:
+        """The error of a segment in the words of streams."""
+        first = error.details.get("firstAvailable")
+        if first is None:
+            return error
+        at = consumer.position().get(segment.number, self._open[segment.id].start)
+        return OffsetOutOfRangeError(
+            f"stream {self.stream}: the records from {at} to {first - 1} of segment"
+            f" {segment_text(segment.id)} were {_REMOVED}",
+            firstAvailable=first,
+        )
 
     async def _predecessors(self, segment: Segment) -> tuple[Segment, ...]:
         """Those that this consumer has to read."""

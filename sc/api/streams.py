@@ -161,8 +161,14 @@ class StreamService:
     ) -> None:
         if stream.deleting or state.state in _CLOSED:
             what = "being deleted" if stream.deleting else state.state.value
+            then = {
+                RequestKind.SCALE: "write to another one",
+                RequestKind.SEAL: "write to another one",
+                RequestKind.TRUNCATE: "delete it once all of it may go:"
+                f" runnel delete stream {stream.name}",
+            }
             raise ConflictError(
-                f"stream {stream.name} is {what}: it takes no more requests; write to another one"
+                f"stream {stream.name} is {what}: it takes no more requests; {then[request.kind]}"
             )
         if state.epoch is None:
             raise NotReadyError(f"stream {stream.name} is being created; try again in a moment")
@@ -227,7 +233,7 @@ class StreamService:
             raise NotFoundError(
                 f"stream {name} has no request {request!r}; what became of one is kept for an hour"
             )
-        return _waiting(decode(Request, waiting), decode(StateRecord, stored), stream.status.reason)
+        return _waiting(decode(Request, waiting), decode(StateRecord, stored), stream)
 
     async def delete(
         self, stream: Stream, put: Put, compare: Compare, *, dry_run: bool
@@ -416,13 +422,16 @@ def _another(request: Request) -> ConflictError:
     )
 
 
-def _waiting(request: Request, state: StateRecord, reason: str | None = None) -> StreamRequest:
+def _waiting(request: Request, state: StateRecord, stream: Stream | None = None) -> StreamRequest:
     running = state.request == request.id
+    reason = None if stream is None else stream.status.reason
+    if not running and state.state is not StreamState.ACTIVE:
+        reason = f"the stream is {state.state}" + (f": {reason}" if reason else "")
     return StreamRequest(
         id=request.id,
         kind=request.kind.value,
         state=RequestState.RUNNING if running else RequestState.WAITING,
-        reason=reason if running else None,
+        reason=reason,
     )
 
 

@@ -14,7 +14,7 @@ from schemas.objects.stream import StreamState
 from schemas.streams.epochs import MAX_SEGMENTS, Epoch, Segment, parse_segment
 from schemas.streams.key_space import KeyRange, place_of
 
-MAX_CUT_TEXT = 1 << 20
+MAX_CUT_TEXT = 1_000_000
 """Characters of a stream cut as text."""
 REQUEST_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 

@@ -30,6 +30,9 @@ _HEADER: Final = struct.Struct("<BBI")
 _OFFSET: Final = struct.Struct("<Qq")
 _CRC: Final = struct.Struct("<I")
 _MAX_OFFSET: Final = (1 << 63) - 1
+#: Of what a text holds: whoever sends one decides neither the memory nor the time that it takes.
+_MOST_BYTES: Final = _HEADER.size + 0xFF + 2 * MAX_SEGMENTS * _OFFSET.size
+_MOST_TEXT: Final = 2 * _MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,13 @@ class StreamCut:
     @classmethod
     def parse(cls, text: str) -> StreamCut:
         """The cut that `str` gave. Raises InvalidRequestError."""
+        if not isinstance(text, str):
+            raise InvalidRequestError(
+                f"not a stream cut: {text!r:.60}; give the text that `runnel stream cut` or a"
+                " consumer's position() printed"
+            )
+        if len(text) > _MOST_TEXT:
+            raise InvalidRequestError(f"not a stream cut: it has {len(text):,} characters")
         stream, at, coded = text.strip().partition("@")
         try:
             if not at or stream.count("/") != 1:
@@ -78,13 +88,15 @@ def _parsed(stream: str, checked: bytes) -> StreamCut:
     data, crc = checked[: -_CRC.size], checked[-_CRC.size :]
     if crc != _CRC.pack(zlib.crc32(data, zlib.crc32(stream.encode()))):
         raise ValueError("its checksum is wrong: something of it is missing or was changed")
-    plain = unpacked(data)
+    plain = unpacked(data, _MOST_BYTES)
+    if len(plain) < _HEADER.size:
+        raise ValueError("it is damaged")
     version, uid_bytes, count = _HEADER.unpack_from(plain)
     if version != _VERSION:
-        raise ValueError(f"it is of version {version}, a newer one")
+        raise ValueError(f"it is of version {version}, which this version does not know")
     begin = _HEADER.size + uid_bytes
     if len(plain) != begin + count * _OFFSET.size:
-        raise ValueError("another length")
+        raise ValueError("it is damaged")
     uid = plain[_HEADER.size : begin].decode()
     return StreamCut(stream, uid, dict(_OFFSET.iter_unpack(plain[begin:])))
 

@@ -229,14 +229,20 @@ def packed(data: bytes) -> bytes:
     return _DEFLATED + zlib.compress(data, 1)
 
 
-def unpacked(value: bytes) -> bytes:
-    """Raises ValueError, zlib.error."""
+def unpacked(value: bytes, most: int | None = None) -> bytes:
+    """At most ``most`` bytes, if that is given. Raises ValueError, zlib.error."""
     form, data = value[:1], value[1:]
     if form == _PLAIN:
         return data
     if form == _DEFLATED:
-        return zlib.decompress(data)
-    raise ValueError(f"unknown form {form!r}")
+        if most is None:
+            return zlib.decompress(data)
+        inflating = zlib.decompressobj()
+        plain = inflating.decompress(data, most)
+        if not inflating.eof:
+            raise ValueError(f"it holds more than {most:,} bytes, or is cut off")
+        return plain
+    raise ValueError("it is damaged")
 
 
 def _header(form: int, of: Epoch | Change, gone: int, new: int) -> bytes:

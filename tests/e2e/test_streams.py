@@ -140,7 +140,7 @@ def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Com
         "stream", "truncate", "keyed", "--before", cuts[0], "--yes", code=4
     )
     lost = cluster.fails("consume", "default/keyed", "--from-cut", head, "--no-follow", code=1)
-    assert "were removed by a truncation; start at 'earliest'" in lost
+    assert "were removed by a truncation; read from the beginning" in lost
     rest = ("--from-cut", head, "--no-follow", "--on-truncated", "earliest")
     assert cluster("consume", "default/keyed", *rest).count("\n") == 350
     cluster("stream", "seal", "keyed", "--yes")

@@ -185,8 +185,8 @@ def consume(
         return
     if from_cut is not None or until_cut is not None:
         raise InvalidRequestError(
-            f"--from-cut, --until-cut: for a stream, and {topic} is a topic; give its partitions"
-            " --offset, --at or --until"
+            "--from-cut, --until-cut: for a stream; name one as SCOPE/NAME, or add --stream. Of a"
+            " topic, give --offset, --at or --until"
         )
     try:
         with connected(sc) as cluster:

@@ -14,7 +14,7 @@ from runnel.cli.arguments import ScOption, TimeoutOption, parse_cut, parse_timeo
 from runnel.cli.connection import administered, connected
 from runnel.cli.render import age, count, print_rows
 from schemas.errors import InvalidRequestError, NotFoundError
-from schemas.streams.epochs import segment_text
+from schemas.streams.epochs import creation_epoch, segment_text
 from schemas.streams.key_space import KeyRange, merged
 from schemas.streams.scaling import evenly
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from schemas.control.streams import EpochInfo, SegmentInfo
+    from schemas.streams.cuts import StreamCut
     from schemas.streams.epochs import Epoch
 
 #: Segments that a message names.
@@ -148,18 +149,13 @@ def truncate(
     wanted = parse_cut("--before", before)
     with connected(sc) as cluster:
         of = cluster.stream(stream)
-        place = of.tail() if wanted is None else wanted
+        place = of.tail(timeout=seconds) if wanted is None else wanted
         # An unknown stream is an error before the question.
         of.epoch()
         if not yes:
             _ask_to_truncate(of.name)
         of.truncate(place, timeout=seconds)
-    begin = ", ".join(
-        f"{segment_text(one)} at {max(0, offset)}"
-        for one, offset in sorted(place.offsets.items())[:SHOWN]
-    )
-    more = f" and {len(place.offsets) - SHOWN:,} more" if len(place.offsets) > SHOWN else ""
-    print(f"stream {of.name} truncated; it begins with {begin}{more}")
+    print(f"stream {of.name} truncated; it begins with {_places(place)}")
 
 
 @app.command()
@@ -237,6 +233,20 @@ def print_map(epochs: Sequence[EpochInfo]) -> None:
     print("Segments:")
     for line in draw(epochs):
         print(f"  {line}")
+
+
+def print_beginning(head: StreamCut) -> None:
+    """Say where a stream begins, if it was truncated."""
+    if any(creation_epoch(one) or offset for one, offset in head.offsets.items()):
+        print(f"Truncated:\n  it begins with {_places(head)}")
+
+
+def _places(cut: StreamCut) -> str:
+    shown = ", ".join(
+        f"{segment_text(one)} at {max(0, offset)}"
+        for one, offset in sorted(cut.offsets.items())[:SHOWN]
+    )
+    return shown + (f" and {len(cut.offsets) - SHOWN:,} more" if len(cut.offsets) > SHOWN else "")
 
 
 def _wanted(

@@ -236,6 +236,10 @@ async def test_given_a_scale_that_waits_for_seals_then_its_epoch_is_known(sc: Ru
             return "waiting for the seal of segment 0.0" in (found.get("reason") or "")
 
         await eventually(waits)
+        _, behind = await call(sc, "POST", "/v1/streams/default/slow/seal", {})
+        _, behind = await call(sc, "GET", f"/v1/streams/default/slow/requests/{behind['id']}")
+        assert behind["state"] == "waiting"
+        assert behind["reason"] == "the stream is scaling: waiting for the seal of segment 0.0"
         found = {
             one: await call(sc, "GET", f"/v1/streams/default/slow/epochs/{one}")
             for one in ("current", "1", "2")

@@ -436,7 +436,7 @@ async def test_given_a_segment_that_goes_while_it_is_read_then_the_loss_is_said(
     stream.going = {0}
     assert len(stream.records[0]) > 2
     with pytest.raises(
-        OffsetOutOfRangeError, match=r"records 2 to \d+ of segment 0.0 were removed"
+        OffsetOutOfRangeError, match=r"records from 2 to \d+ of segment 0.0 were removed"
     ):
         await read(stream.consumer(stop="latest"))
     on = ConsumerSettings(on_truncated="earliest")

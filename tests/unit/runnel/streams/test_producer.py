@@ -19,6 +19,7 @@ from schemas.control.streams import SegmentHistory, SegmentInfo
 from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,
+    NotFoundError,
     NotReadyError,
     RunnelError,
     SealedError,
@@ -351,3 +352,15 @@ async def test_given_a_batch_in_flight_when_its_segment_goes_then_its_outcome_is
             await producer.send("0", key="a")
         assert raised.value.details["outcomeUnknown"]
         assert (await producer.send("1", key="a")).partition == 1
+
+
+async def test_given_an_spu_that_does_not_hold_the_segment_any_more_then_nothing_is_uncertain(
+    make: Callable[..., Stream],
+) -> None:
+    """It is asked before the SC is: who is there knows that it has appended nothing."""
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, SPACE))
+    async with stream.producer() as producer:
+        stream.world.spu.produce_script.append(NotFoundError("no such partition", spu=0))
+        gone(producer, 0, after=1)
+        assert (await producer.send("0", key="a")).partition == 1

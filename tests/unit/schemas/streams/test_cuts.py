@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import tracemalloc
+import zlib
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -76,6 +80,36 @@ def test_law_damaged_text_is_refused(places: dict[int, int], data: st.DataObject
 def test_given_other_text_then_refused_with_why(text: str, why: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"not a stream cut: .*{why}"):
         StreamCut.parse(text)
+
+
+def coded(plain: bytes, form: bytes = b"\1") -> str:
+    """Text with a checksum that is right."""
+    data = form + zlib.compress(plain)
+    crc = zlib.crc32(data, zlib.crc32(b"s/t")).to_bytes(4, "little")
+    return "s/t@" + base64.urlsafe_b64encode(data + crc).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (coded(bytes(200_000_000)), "it holds more than 1,"),
+        (coded(b""), "it is damaged"),
+        (coded(b"\7" + bytes(20)), "version 7, which this version does not know"),
+        (coded(b"\1" + bytes(20)), "it is damaged"),
+        (coded(b"", rb"\9"), "it is damaged"),
+        ("s/t@" + "A" * 10_000_000, "it has 10,000,004 characters"),
+        (b"s/t@AAAA", "give the text that"),
+        (None, "give the text that"),
+    ],
+)
+def test_given_crafted_text_then_refused_and_nothing_is_large(text: Any, why: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequestError, match=f"not a stream cut: .*{why}"):
+            StreamCut.parse(text)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
