@@ -124,7 +124,7 @@ def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Com
     assert "stop lies before start" in cluster.fails(
         "consume", "default/keyed", "--from-cut", cuts[1], "--until-cut", cuts[0], code=2
     )
-    assert "keyed is a topic" in cluster.fails("consume", "keyed", "--until-cut", cuts[0], code=2)
+    assert "add --stream" in cluster.fails("consume", "keyed", "--until-cut", cuts[0], code=2)
     assert "--tail: not for a stream" in cluster.fails(
         "consume", "default/keyed", "--tail", "3", code=2
     )
