@@ -15,10 +15,10 @@ from typing import Final
 
 import pytest
 
-from schemas.objects.partition import PartitionStatus
+from schemas.objects.partition import DesiredState, PartitionStatus
 from tests.sim import mutants as core
 from tests.sim.cluster.__main__ import main
-from tests.sim.cluster.clients import SimProducer, header_of
+from tests.sim.cluster.clients import Refusal, SimProducer, header_of
 from tests.sim.cluster.faults import KINDS, OLD_DISKS, SEALS, STALLS
 from tests.sim.cluster.layout import Layout, Plan
 from tests.sim.cluster.ledger import ViolationError
@@ -79,6 +79,7 @@ FOUND: Final = {
     "a reader is given what is not committed": 0,
     "a log counts as sealed before that is committed": 1,
     "a follower takes a seal for any record": 97,
+    "records follow a seal": 1,
 }
 #: The same, where few lives show it: the next that does may be far.
 RARE: Final = {
@@ -90,6 +91,7 @@ SCRIPTED: Final = {
     "a sync from before a cut counts after it",
     "a replica that begins anew knows no producers",
     "what a complete list leaves out is deleted",
+    "a log begins behind its seal",
 }
 #: So many lives from the pinned one on are tried: changes elsewhere move what happens in a life.
 NEAR: Final = 30
@@ -267,6 +269,54 @@ def test_given_a_leader_that_began_anew_then_it_knows_producers_from_before() ->
     assert sent_again_after_a_rebuild() == [1, 1]
     with MUTANTS["a replica that begins anew knows no producers"](), pytest.raises(ViolationError):
         sent_again_after_a_rebuild()
+
+
+def refusal_of(world: World) -> Refusal | None:
+    """What the serving leader answers a producer."""
+    replicas = [spu.replicas["t-0"] for spu in world.spus.values()]
+    (leader,) = [one for one in replicas if one.state is not None and one.state.is_serving]
+    answers: list[Refusal | None] = []
+    leader.produce(header_of(7, 0, 0, 1), b"7.0.0", lambda _, why: answers.append(why))
+    (answer,) = answers
+    return answer
+
+
+def sealed_and_emptied() -> list[int | None]:
+    """Where a sealed log of which retention keeps nothing ends, before and after a restart of all
+    its replicas."""
+    world = three_replicas()
+    producer = SimProducer(world, "t-0", 1)
+    producer.begin()
+    world.clock.run_until(6_000_000)
+    found = world.kv.partition("t-0")
+    assert found is not None
+    spec = found.spec.model_copy(update={"desired": DesiredState.SEALED})
+    world.kv.put(found.model_copy(update={"spec": spec}))
+    world.clock.run_until(8_000_000)
+    ends = []
+    for until_us in (10_000_000, 20_000_000):
+        sealed = world.kv.partition("t-0")
+        assert sealed is not None
+        ends.append(sealed.status.sealed_offset)
+        for spu in world.spus.values():
+            replica = spu.replicas["t-0"]
+            replica.retain(replica.disk.leo)
+            spu.crash(power_fails=False)
+            spu.start()
+        world.clock.run_until(until_us)
+        assert refusal_of(world) is Refusal.SEALED
+    return ends
+
+
+def test_given_a_sealed_log_without_records_then_it_stays_sealed_where_it_was() -> None:
+    first, later = sealed_and_emptied()
+    assert first is not None
+    assert first == later
+    with (
+        MUTANTS["a log begins behind its seal"](),
+        pytest.raises((ViolationError, AssertionError)),
+    ):
+        sealed_and_emptied()
 
 
 def connected_without_its_object() -> None:

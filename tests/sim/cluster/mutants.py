@@ -23,7 +23,7 @@ from sc.store.view import View
 from schemas.control.messages import LrsRequest, ReplicaReport, SpuRequest
 from schemas.ids import election_term, next_election
 from schemas.objects.partition import LiveReplica, Partition
-from spu.replication import follower
+from spu.replication import follower, leader
 from spu.replication.events import Flushed
 from spu.replication.messages import Batch
 from spu.replication.producer_state import ProducerTable
@@ -33,6 +33,7 @@ from tests.sim.cluster.disk import ReplicaDisk
 from tests.sim.cluster.ledger import Ledger
 from tests.sim.cluster.replica import SimReplica, Waiting
 from tests.sim.cluster.spu import SimSpu
+from tests.sim.mutants import edited
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -194,7 +195,28 @@ def _answers_at_the_seal(self: ReplicaState) -> int | None:
     return self.log.sealed
 
 
+def _together(*mutants: Mutant) -> Mutant:
+    @contextmanager
+    def broken() -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in mutants:
+                stack.enter_context(one())
+            yield
+
+    return broken
+
+
 MUTANTS: dict[str, Mutant] = {
+    "records follow a seal": _together(
+        edited(SimReplica, "produce", "state.log.sealed is not None", "False"),
+        edited(leader, "on_appended", "state.log.sealed is not None", "False"),
+    ),
+    "a log begins behind its seal": edited(
+        SimReplica,
+        "retain",
+        "start if state.log.sealed is None else min(start, state.log.sealed)",
+        "start",
+    ),
     "a log counts as sealed before that is committed": _mutant(
         (ReplicaState, "sealed_end", property(_answers_at_the_seal))
     ),
