@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import pyarrow as pa
 
@@ -467,6 +467,20 @@ class StreamHandle(BlockingStreamAdmin):
             return self._handle.consumer(start, stop, timeout=timeout, settings=settings)
 
         return StreamConsumer(self._thread, self._thread.call(opened()))
+
+    @blocking_form_of(client.StreamHandle.read)
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        start: StreamStart = "earliest",
+        stop: Literal["latest"] | StreamCut = "latest",
+        max_bytes: int = DEFAULT_READ_BYTES,
+    ) -> pa.Table:
+        """Committed records between two places as a `pyarrow.Table`."""
+        return self._thread.call(
+            self._handle.read(columns, start=start, stop=stop, max_bytes=max_bytes)
+        )
 
     @blocking_form_of(client.StreamHandle.tail)
     def tail(self, *, timeout: float = client.OFFSETS_TIMEOUT_S) -> StreamCut:

@@ -4,8 +4,8 @@ from runnel.client.archives import ARCHIVE_WORKERS
 from runnel.client.cluster import Cluster, health_html
 from runnel.client.opening import Opening
 from runnel.client.partitions import OFFSETS_TIMEOUT_S
-from runnel.client.records import DEFAULT_READ_BYTES
 from runnel.client.streams import StreamHandle
+from runnel.consume.table import DEFAULT_READ_BYTES
 
 __all__ = [
     "ARCHIVE_WORKERS",

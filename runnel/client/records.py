@@ -11,7 +11,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings, checked_settings
-from runnel.consume.table import load_table, too_much
+from runnel.consume.table import DEFAULT_READ_BYTES, load_table, too_much
 from runnel.consume.tail import find_tail
 from runnel.metrics.counts import ClientMetrics, client_metrics
 from runnel.net.offsets import (
@@ -41,8 +41,6 @@ from runnel.records.schema_resolution import read_schema
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import readable_size
 from schemas.objects.system_topics import is_system_name
-
-DEFAULT_READ_BYTES: Final = 1 << 30
 
 
 class Records(Partitions):

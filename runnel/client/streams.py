@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Literal, Unpack
 
 import pyarrow as pa
 
@@ -15,9 +15,11 @@ from runnel.client.partitions import OFFSETS_TIMEOUT_S, Partitions
 from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings, checked_settings
+from runnel.consume.table import DEFAULT_READ_BYTES, load_table
 from runnel.net.offsets import Start, Stop, list_offsets, make_range
 from runnel.produce.counts import SendCounts
 from runnel.produce.settings import ProducerOptions, ProducerSettings
+from runnel.records.cursor import READ_SCHEMA
 from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
@@ -98,6 +100,33 @@ class StreamHandle(StreamAdmin):
         )
         self._cluster._stream_consumers.add(opened)
         return opened
+
+    async def read(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        start: StreamStart = "earliest",
+        stop: Literal["latest"] | StreamCut = "latest",
+        max_bytes: int = DEFAULT_READ_BYTES,
+    ) -> pa.Table:
+        """Committed records between two places as a table of partition, offset, timestamp, key,
+        value, headers, or of ``columns``.
+
+        Ordered by partition, which is the number of a segment, and offset: so the records of each
+        key are in the order of their writes. Raises InvalidRequestError for unknown columns, and
+        when the records take more than ``max_bytes``; and as `consumer` does.
+        """
+        if stop is None:
+            raise InvalidRequestError("stop is None; read() needs an end, such as 'latest'")
+        names = list(columns) if columns is not None else READ_SCHEMA.names
+        if unknown := [name for name in names if name not in READ_SCHEMA.names]:
+            raise InvalidRequestError(
+                f"there is no column {', '.join(unknown)}; there are {', '.join(READ_SCHEMA.names)}"
+            )
+        schema = pa.schema([READ_SCHEMA.field(name) for name in names])
+        settings = ConsumerSettings(columns=None if columns is None else tuple(names))
+        async with self.consumer(start, stop, settings=settings) as consumer:
+            return await load_table(self.name, consumer.batches(), schema, max_bytes, None)
 
     async def tail(self, *, timeout: float = OFFSETS_TIMEOUT_S) -> StreamCut:
         """The end of the stream now, as a cut: everything that was committed is before it. Raises

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import pyarrow as pa
 
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import readable_size
+
+DEFAULT_READ_BYTES: Final = 1 << 30
+"""A table is refused above so many bytes, unless its reader wants more."""
 
 
 async def load_table(

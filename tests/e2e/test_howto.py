@@ -398,6 +398,7 @@ def test_streams(reader: Callable[[str], Reader], tmp_path: Path) -> None:
             exec(placed, names)  # noqa: S102 - the page's own words
             assert names["first"] is not None
             assert len(names["rest"]) == 4
+            assert names["before"].to_pydict()["value"] == [names["first"].value]
         else:
             exec(written, names)  # noqa: S102 - the page's own words
             assert sorted(names["values"]) == [b"cake", b"tea", b"tea"]
