@@ -1,12 +1,14 @@
 """Measures scales of a stream on real SPUs, under a producer.
 
-    python -m benchmarks.stream_scaling [--scales 20] [--spus 3] [--pause 1.5] [--json]
+    python -m benchmarks.stream_scaling [--scales 20] [--all] [--spus 3] [--pause 1.5]
+        [--json]
 
 A local cluster with a stream of four segments, each with a replica on every SPU. A producer in a
 process of its own sends records of 100 B as fast as they are acknowledged. The stream is scaled
-again and again, 4 → 8 → 4, all its segments each time, with pauses. What counts: how long a scale
-takes from the request to its end, and records acknowledged per second meanwhile beside those in the
-pauses before and after it.
+again and again, with pauses: one segment is split, and the two are merged; or with ``--all``, all
+four are replaced by eight, and these by four. What counts: how long a scale takes from the request
+to its end, and records acknowledged per second meanwhile beside those in the pauses before and
+after it.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ NAME: Final = "default/bench"
 KEYS: Final = 1_000
 VALUE: Final = b"x" * 84
 ROWS: Final = 2_000
+#: Tables on their way.
+UNACKNOWLEDGED: Final = 32
 FEW, MANY = 4, 8
 
 
 def write(address: str, acknowledged: Any, ended: Any) -> None:
-    """Send tables of `ROWS` records, at most a few without an acknowledgement."""
+    """Send tables of `ROWS` records, `UNACKNOWLEDGED` of them on their way."""
     table = pa.table({"key": [b"%016d" % (n % KEYS) for n in range(ROWS)], "value": [VALUE] * ROWS})
     with (
         runnel.connect(address) as cluster,
@@ -42,18 +46,34 @@ def write(address: str, acknowledged: Any, ended: Any) -> None:
         waiting: list[runnel.TableDelivery] = []
         while not ended.is_set():
             waiting.append(producer.send_table(table))
-            if len(waiting) == 4:
+            if len(waiting) == UNACKNOWLEDGED:
                 waiting.pop(0).result(60)
                 acknowledged.value += ROWS
 
 
-def scale_to(stream: runnel.StreamHandle, count: int) -> None:
-    """Divide the keys evenly among so many segments."""
+def split_or_merge(stream: runnel.StreamHandle, number: int) -> None:
+    """Split the first segment; the next time, merge the first two."""
+    now = stream.epoch().segments
+    if number % 2:
+        stream.scale([now[0].id, now[1].id], [(now[0].low, now[1].high)])
+    else:
+        low, high = now[0].low, now[0].high
+        stream.scale([now[0].id], [(low, (low + high) / 2), ((low + high) / 2, high)])
+
+
+def replace_all(stream: runnel.StreamHandle, number: int) -> None:
+    """Divide all keys among as many segments as there were not before."""
+    count = FEW if number % 2 else MANY
     old = [one.id for one in stream.epoch().segments]
     stream.scale(old, [(n / count, (n + 1) / count) for n in range(count)])
 
 
-def measure(scales: int, spus: int, pause_s: float) -> dict[str, Any]:
+def measure(
+    scales: int,
+    spus: int,
+    pause_s: float,
+    scale: Callable[[runnel.StreamHandle, int], None],
+) -> dict[str, Any]:
     """Latencies of scales in milliseconds, and records acknowledged per second."""
     context = multiprocessing.get_context("spawn")
     acknowledged, ended = context.Value("q", 0), context.Event()
@@ -79,8 +99,7 @@ def measure(scales: int, spus: int, pause_s: float) -> dict[str, Any]:
         alone = [rate(lambda: time.sleep(pause_s))[0]]
         scaled = []
         for number in range(scales):
-            count = FEW if number % 2 else MANY
-            scaled.append(rate(partial(scale_to, stream, count)))
+            scaled.append(rate(partial(scale, stream, number)))
             alone.append(rate(lambda: time.sleep(pause_s))[0])
         ended.set()
         writer.join(60)
@@ -109,18 +128,20 @@ def main() -> None:
     """Print a few lines, or JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scales", type=int, default=20)
+    parser.add_argument("--all", action="store_true", help="replace all segments each time")
     parser.add_argument("--spus", type=int, default=3)
     parser.add_argument("--pause", type=float, default=1.5)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = measure(arguments.scales, arguments.spus, arguments.pause)
+    scale = replace_all if arguments.all else split_or_merge
+    found = measure(arguments.scales, arguments.spus, arguments.pause, scale)
     if arguments.json:
         print(json.dumps(found))
         return
     took, rates, ratio = found["scaleMs"], found["recordsPerSecond"], found["ratio"]
     print(
-        f"{arguments.scales} scales {FEW} → {MANY} → {FEW}, {arguments.spus} SPUs: median"
-        f" {took['p50']:.0f} ms, p99 {took['p99']:.0f} ms"
+        f"{arguments.scales} scales of {'all segments' if arguments.all else 'one segment'},"
+        f" {arguments.spus} SPUs: median {took['p50']:.0f} ms, p99 {took['p99']:.0f} ms"
     )
     print(
         f"records/s alone {rates['alone']:,.0f}, while scaled {rates['scaled']:,.0f}; beside the"

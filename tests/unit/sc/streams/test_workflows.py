@@ -243,17 +243,17 @@ def test_given_a_truncation_then_what_is_before_the_cut_is_gone(
 def test_given_many_segments_before_the_cut_then_all_go_and_no_write_is_too_large() -> None:
     async def story() -> None:
         world, _ = await undisturbed(created)
-        many = [(keys.low, keys.high) for keys in WHOLE.split(130)]
+        many = [(keys.low, keys.high) for keys in WHOLE.split(70)]
         await world.submit(scale([0], many))
         await world.settle()
         ids = [segment.id for segment in (await world.epoch(1)).segments]
-        await world.submit(scale(ids[:129], [(0, many[128][1])], "scale-2"))
+        await world.submit(scale(ids[:69], [(0, many[68][1])], "scale-2"))
         await world.settle()
-        await world.submit(truncation({"2.131": 1, segment_text(ids[129]): 4}))
+        await world.submit(truncation({"2.71": 1, segment_text(ids[69]): 4}))
         await world.settle()
         assert {p.spec.segment_id for p in await world.partitions()} == {
-            ids[129],
-            segment_id(2, 131),
+            ids[69],
+            segment_id(2, 71),
         }
 
     run(story())
