@@ -175,6 +175,8 @@ class StreamConsumer:
         stop = begin if self._stop_at == self._start_at else None
         if self._stop_at is not None and stop is None:
             stop = await self._frontier(self._stop_at, current)
+            if self._stop_at == "latest":
+                stop = begin.end_with(stop, current.epoch)
             if (where := begin.is_after(stop)) is not None:
                 raise InvalidRequestError(
                     f"stop lies before start: {where}; give an earlier start or a later stop"

@@ -19,7 +19,14 @@ from heapq import heappop, heappush
 from typing import Final
 
 from schemas.errors import InvalidRequestError
-from schemas.streams.epochs import MAX_SEGMENTS, Segment, packed, segment_text, unpacked
+from schemas.streams.epochs import (
+    MAX_SEGMENTS,
+    Segment,
+    creation_epoch,
+    packed,
+    segment_text,
+    unpacked,
+)
 from schemas.streams.key_space import SPACE, KeyRange, shown
 
 NOT_BEGUN: Final = -1
@@ -131,7 +138,7 @@ class Frontier:
                 return f"from key {low / SPACE:g} on, {_shown(theirs)} comes before {_shown(mine)}"
         return None
 
-    def joined(self, other: Frontier) -> StreamCut:
+    def joined(self, other: Frontier) -> Frontier:
         """The place behind both: what is before one of them is before it."""
         offsets: dict[int, int] = {}
         for mine, theirs in ((self, other), (other, self)):
@@ -139,7 +146,16 @@ class Frontier:
                 if not theirs.is_done(segment):
                     here, there = (of.cut.offsets.get(one, NOT_BEGUN) for of in (mine, theirs))
                     offsets[one] = max(here, there)
-        return StreamCut(self.cut.stream, self.cut.uid, offsets)
+        known = {**self.segments, **other.segments}
+        return Frontier(
+            StreamCut(self.cut.stream, self.cut.uid, offsets), [known[one] for one in offsets]
+        )
+
+    def end_with(self, tail: Frontier, epoch: int) -> Frontier:
+        """Where a stream ends for who reads from here on. ``tail`` is its end in its current
+        ``epoch``: this place may be in the next one already, which a scale is about to begin."""
+        ahead = any(creation_epoch(one) > epoch for one in self.cut.offsets)
+        return tail.joined(self) if ahead else tail
 
     def _at(self, place: int) -> tuple[int, int]:
         first = self._first[bisect_right(self._lows, place) - 1]

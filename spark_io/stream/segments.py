@@ -88,7 +88,7 @@ class SegmentStreamReader(AskingReader):
             planner = self._planner(cluster)
             there = planner.present(begin)
             # The end, too, may have been truncated since the batch was planned.
-            end = stop if there == begin else planner.frontier(stop).joined(planner.frontier(there))
+            end = stop if there == begin else planner.behind_both(stop, there)
             walk = planner.walk(there, end)
             take_all(planner, walk)
             return list(planner.tasks(walk.pieces, record_bytes(planner, walk.pieces)))
@@ -105,7 +105,9 @@ class SegmentStreamReader(AskingReader):
         self, planner: StreamPlanner, begin: StreamCut, limits: TriggerLimits, since_ms: float
     ) -> StreamCut | None:
         """Where the batch from a cut on ends; None if there is none yet."""
-        walk = planner.walk(planner.present(begin), self._target)
+        there = planner.present(begin)
+        target = None if self._target is None else planner.behind_both(self._target, there)
+        walk = planner.walk(there, target)
         left = limits
         while backlogs := _backlogs(planner, walk):
             if not walk.pieces and self._target is None and waits(backlogs, limits, since_ms):
@@ -134,6 +136,8 @@ def _backlogs(planner: StreamPlanner, walk: Walk) -> dict[int, Backlog]:
     found = {}
     for one, offset in opened.items():
         log = logs[number_of(one)]
+        if offset > log.end:
+            planner.lost(one, offset, log.end)
         end = walk.end_of(one)
         # What a cut names may not be committed yet.
         last = log.end if end is None else min(end, log.end)

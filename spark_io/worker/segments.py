@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import runnel
 from runnel.net.routing import SegmentGoneError
 from schemas.control.streams import EpochInfo, segment_of
-from schemas.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
+from schemas.errors import (
+    LOST_RECORDS,
+    DivergedError,
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
 from schemas.streams.cuts import Frontier, StreamCut
 from schemas.streams.epochs import Segment, creation_epoch, number_of, segment_text
 from spark_io.options.cuts import StreamRange
@@ -53,7 +59,30 @@ class StreamPlanner:
                 " there"
             )
         log.warning("%s; what is there is read", text)
-        return place.joined(head)
+        return place.joined(head).cut
+
+    def behind_both(self, one: StreamCut, other: StreamCut) -> StreamCut:
+        """The place behind two cuts."""
+        return self.frontier(one).joined(self.frontier(other)).cut
+
+    def lost(self, segment: int, offset: int, end: int) -> None:
+        """A segment ends before the place up to which it was read. Raises DivergedError, or warns,
+        as the options say."""
+        text = (
+            f"segment {segment_text(segment)} of stream {self.stream.name} ends at {end}, and was"
+            f" read up to {offset}: {LOST_RECORDS}"
+        )
+        if self._options.fail_on_data_loss:
+            raise DivergedError(
+                f"{text}; begin the query with a new checkpointLocation, or"
+                f" {FAIL_ON_DATA_LOSS}=false to go on",
+                diverged_at=end,
+            )
+        log.warning("%s; the stream goes on behind that place", text)
+
+    def end_for(self, begin: StreamCut, tail: StreamCut) -> StreamCut:
+        """Where the stream ends for who reads from a cut on, if its end was ``tail``."""
+        return self.frontier(begin).end_with(self.frontier(tail), self.current.epoch).cut
 
     def walk(self, begin: StreamCut, stop: StreamCut | None = None) -> Walk:
         """The way from one cut to another. Raises InvalidRequestError for what is no place in this
@@ -116,8 +145,11 @@ def plan_stream(options: ReadOptions, wanted: StreamRange) -> list[TaskSlices]:
     """The tasks of a batch read of a stream. Raises what `StreamPlanner` raises."""
     with runnel.connect(options.sc) as cluster:
         planner = StreamPlanner(cluster, wanted.name, options)
-        stop = wanted.stop if isinstance(wanted.stop, StreamCut) else planner.stream.tail()
-        walk = planner.walk(planner.beginning(wanted), stop)
+        begin = planner.beginning(wanted)
+        stop = wanted.stop
+        if not isinstance(stop, StreamCut):
+            stop = planner.end_for(begin, planner.stream.tail())
+        walk = planner.walk(begin, stop)
         take_all(planner, walk)
         return planner.tasks(walk.pieces, record_bytes(planner, walk.pieces))
 

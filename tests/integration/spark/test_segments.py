@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,22 @@ def test_given_a_truncation_then_said_or_what_is_there_is_read(
     assert reader.option("startingOffsets", "earliest").load().count() == EACH
 
 
+def test_given_a_place_beyond_the_end_then_records_were_lost(
+    elastic: Elastic, spark: SparkSession, tmp_path: Path
+) -> None:
+    end = elastic.cuts[-1]
+    beyond = replace(end, offsets={one: at + 1_000 for one, at in end.offsets.items()})
+    options = {"stream": elastic.name, "startingOffsets": str(beyond)}
+    with pytest.raises(Exception, match=r"was read up to .* acknowledged records were lost"):
+        run(spark, tmp_path, lambda _frame, _number: None, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"stream": "nowhere"}, "stream 'default/nowhere' does not exist"),
         ({"stream": "elastic", "startingOffsets": "{}"}, "give earliest, latest or a cut"),
-        ({"stream": "live"}, "the checkpoint's offsets .* are not those of a stream"),
+        ({"stream": "elastic"}, "the checkpoint's offsets .* are not those of a stream"),
     ],
 )
 def test_refusals(

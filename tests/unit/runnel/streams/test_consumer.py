@@ -455,3 +455,22 @@ async def test_given_a_segment_that_goes_after_it_was_read_then_nothing_is_lost(
     stream.going = {0}
     rest = await read(stream.consumer(place, "latest"))
     assert sum(map(len, rest.values())) == sum(map(len, stream.wanted.values())) - before
+
+
+async def test_given_a_place_in_the_epoch_that_a_scale_is_about_to_begin_then_it_ends_there() -> (
+    None
+):
+    stream = one_split()
+    ahead = await end_of(stream)
+    epoch = stream.epoch
+
+    async def before(number: int | None) -> EpochInfo:
+        return await epoch(0 if number is None else number)
+
+    stream.epoch = before  # type: ignore[method-assign]
+    async with stream.consumer(ahead, "latest") as consumer:
+        assert [record async for record in consumer] == []
+        assert consumer.exhausted
+    beyond = cut({"0.0": 10_000})
+    with pytest.raises(InvalidRequestError, match="stop lies before start"):
+        await stream.consumer(beyond, "latest").start()
