@@ -39,16 +39,17 @@ spec:
 def fill(command: Command) -> None:
     """Make ``orders`` (three partitions, three replicas), ``binary``, ``typed`` and a pipeline; let
     ``billing`` read a part of ``orders``. ``shop/carts`` is a stream in its second epoch."""
+    # Its many events come first: the latest ones are shown.
+    command("create", "scope", "shop")
+    command("create", "stream", "shop/carts", "-r", "2", "--tag", "web")
+    command("wait", "stream", "shop/carts", "--for", "active")
+    command("stream", "scale", "shop/carts", "--segments", "2")
     command("create", "topic", "orders", "--partitions", "3", "-r", "3")
     command("create", "topic", "binary", "--partitions", "1", "-r", "2")
     command("apply", "-f", "-", stdin=TYPED)
     command("apply", "-f", "-", stdin=PIPELINE)
     for topic in ("orders", "binary", "typed"):
         command("wait", "topic", topic, "--for", "provisioned")
-    command("create", "scope", "shop")
-    command("create", "stream", "shop/carts", "-r", "2", "--tag", "web")
-    command("wait", "stream", "shop/carts", "--for", "active")
-    command("stream", "scale", "shop/carts", "--segments", "2")
     lines = [
         json.dumps({"customer": f"c{number % 7}", "number": number}) for number in range(ORDERS)
     ]

@@ -27,7 +27,7 @@ SCREENS: Final = {
     "/pipelines": ("table", "delays"),
     "/spus": ("table", "spu-1"),
     "/spus/spu-0": (".facts", "Clients reach it at"),
-    "/events": ("table", "topic/orders"),
+    "/events": ("table", "partition/"),
 }
 
 
