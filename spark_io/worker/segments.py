@@ -12,6 +12,7 @@ from schemas.errors import (
     DivergedError,
     InvalidRequestError,
     NotFoundError,
+    NotReadyError,
     OffsetOutOfRangeError,
 )
 from schemas.streams.cuts import Frontier, StreamCut
@@ -112,15 +113,18 @@ class StreamPlanner:
             raise InvalidRequestError(f"the cut is no place in stream {name}: {error}") from error
 
     def logs(self, numbers: Iterable[int]) -> dict[int, LogBounds]:
-        """The logs of segments as they are, by their numbers. Raises OffsetOutOfRangeError if one
-        was truncated away."""
+        """The logs of segments as they are, by their numbers.
+
+        If one was truncated away meanwhile: raises OffsetOutOfRangeError, or where that is allowed
+        NotReadyError, since the next look finds it so.
+        """
         try:
             return log_bounds(self._cluster, self.stream.name, sorted(set(numbers)), {})
         except SegmentGoneError as error:
-            raise OffsetOutOfRangeError(
-                f"stream {self.stream.name}: {error.message} while this read was planned; begin"
-                " again"
-            ) from None
+            text = f"stream {self.stream.name}: {error.message} while this read was planned"
+            if self._options.fail_on_data_loss:
+                raise OffsetOutOfRangeError(f"{text}; begin again") from None
+            raise NotReadyError(text) from None
 
     def tasks(self, pieces: Sequence[Piece], sizes: Mapping[int, float]) -> list[TaskSlices]:
         """The tasks for pieces of segments. ``sizes``: about the bytes of a record, by number."""
