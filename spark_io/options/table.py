@@ -131,7 +131,7 @@ OPTIONS: Final = (
         STARTING_OFFSETS,
         READS,
         '`earliest`, `latest`, or JSON, `{"orders": {"0": 12, "1": -2}}`; of a stream a cut',
-        "`earliest`; of streams `latest`",
+        "`earliest`; with `readStream`, `latest`",
         "Where to begin. In JSON, -2 is earliest and -1 latest; name every partition that is read."
         " The topic's name may be left out if one topic is read. A stream begins here once, then"
         " where its checkpoint says.",

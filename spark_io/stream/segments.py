@@ -56,7 +56,7 @@ class SegmentStreamReader(AskingReader):
     @refusing
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends; ``start`` if there is nothing to read yet."""
-        begin = _read(start)
+        begin = self._read(start)
         limits = TriggerLimits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         now = time.monotonic()
         # The first batch of a query does not wait.
@@ -80,20 +80,38 @@ class SegmentStreamReader(AskingReader):
     @refusing
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch; none if nothing is to be read."""
-        begin, stop = _read(start), _read(end)
+        begin, stop = self._read(start), self._read(end)
 
         def ask(cluster: runnel.Cluster) -> list[InputPartition]:
             if begin == stop:
                 return []
             planner = self._planner(cluster)
+            if not planner.is_of_this(stop):
+                # Nobody can read what was planned of a stream that is gone.
+                return []
             there = planner.present(begin)
-            # The end, too, may have been truncated since the batch was planned.
-            end = stop if there == begin else planner.behind_both(stop, there)
-            walk = planner.walk(there, end)
+            # A query that never committed begins at its option anew, which may be behind the end
+            # that was planned; and the end, too, may have been truncated since.
+            walk = planner.walk(there, planner.behind_both(stop, there))
             take_all(planner, walk)
             return list(planner.tasks(walk.pieces, record_bytes(planner, walk.pieces)))
 
         return self._ask(ask)
+
+    def _read(self, data: Any) -> StreamCut:
+        """The cut in a checkpoint. Raises InvalidRequestError."""
+        name = self._wanted.name
+        try:
+            cut = StreamCut.parse(data[_CUT])
+            if cut.stream != name:
+                raise InvalidRequestError(f"it is a cut of stream {cut.stream}, not of {name}")
+        except (KeyError, TypeError, AttributeError, InvalidRequestError) as error:
+            why = f": {error.message}" if isinstance(error, InvalidRequestError) else ""
+            raise InvalidRequestError(
+                f"the checkpoint's offsets {json.dumps(data)[:200]} are not those of a query over"
+                f" stream {name}; begin it with a new checkpointLocation{why}"
+            ) from error
+        return cut
 
     def _planner(self, cluster: runnel.Cluster) -> StreamPlanner:
         return StreamPlanner(cluster, self._wanted.name, self.options)
@@ -156,14 +174,3 @@ def _rest(limits: TriggerLimits, rows: int, size: int) -> TriggerLimits | None:
 
 def _written(cut: StreamCut) -> dict[str, Any]:
     return {_CUT: str(cut)}
-
-
-def _read(data: Any) -> StreamCut:
-    """The cut in a checkpoint. Raises InvalidRequestError."""
-    try:
-        return StreamCut.parse(data[_CUT])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidRequestError(
-            f"the checkpoint's offsets {json.dumps(data)[:200]} are not those of a stream of"
-            " Runnel; begin the query with a new checkpointLocation"
-        ) from error

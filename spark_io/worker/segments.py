@@ -50,6 +50,8 @@ class StreamPlanner:
     def present(self, cut: StreamCut) -> StreamCut:
         """A cut from which all is there. Raises OffsetOutOfRangeError if what lies behind it was
         truncated; or gives where the stream begins instead, as the options say."""
+        if not self.is_of_this(cut):
+            return self.stream.head()
         place, head = self.frontier(cut), self.frontier(self.stream.head())
         if (where := head.is_after(place)) is None:
             return cut
@@ -61,6 +63,20 @@ class StreamPlanner:
             )
         log.warning("%s; what is there is read", text)
         return place.joined(head).cut
+
+    def is_of_this(self, cut: StreamCut) -> bool:
+        """Whether a cut is of the stream that there is now. If it is of an earlier one of its name:
+        raises NotFoundError, or warns, as the options say."""
+        if cut.stream != self.stream.name or cut.uid == self.current.uid:
+            return True
+        text = f"stream {self.stream.name} was deleted and created again since it was read"
+        if self._options.fail_on_data_loss:
+            raise NotFoundError(
+                f"{text}; begin the query with a new checkpointLocation, or"
+                f" {FAIL_ON_DATA_LOSS}=false to go on with the new one"
+            )
+        log.warning("%s; reading goes on with the new one", text)
+        return False
 
     def behind_both(self, one: StreamCut, other: StreamCut) -> StreamCut:
         """The place behind two cuts."""
@@ -118,8 +134,9 @@ class StreamPlanner:
         If one was truncated away meanwhile: raises OffsetOutOfRangeError, or where that is allowed
         NotReadyError, since the next look finds it so.
         """
+        chosen = sorted(set(numbers))
         try:
-            return log_bounds(self._cluster, self.stream.name, sorted(set(numbers)), {})
+            return log_bounds(self._cluster, self.stream.name, chosen, {}) if chosen else {}
         except SegmentGoneError as error:
             text = f"stream {self.stream.name}: {error.message} while this read was planned"
             if self._options.fail_on_data_loss:
@@ -153,6 +170,9 @@ def plan_stream(options: ReadOptions, wanted: StreamRange) -> list[TaskSlices]:
         stop = wanted.stop
         if not isinstance(stop, StreamCut):
             stop = planner.end_for(begin, planner.stream.tail())
+        elif wanted.start == "earliest":
+            # Before the beginning, nothing is there.
+            stop = planner.present(stop)
         walk = planner.walk(begin, stop)
         take_all(planner, walk)
         return planner.tasks(walk.pieces, record_bytes(planner, walk.pieces))

@@ -137,6 +137,57 @@ def test_given_a_truncation_then_said_or_what_is_there_is_read(
     assert reader.option("startingOffsets", "earliest").load().count() == EACH
 
 
+def test_given_an_empty_range_then_there_are_no_rows(elastic: Elastic, spark: SparkSession) -> None:
+    reader = spark.read.format("runnel").option("stream", elastic.name)
+    assert reader.option("startingOffsets", "latest").load().count() == 0
+    cut = str(elastic.cuts[2])
+    reader = reader.option("startingOffsets", cut).option("endingOffsets", cut)
+    assert reader.load().count() == 0
+
+
+def test_given_a_query_that_never_committed_then_it_goes_on_behind_what_was_planned(
+    cluster: RunningCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = Elastic(cluster, "uncommitted")
+    stream.write()
+    found: list[int] = []
+
+    def take(frame: DataFrame, _number: int) -> None:
+        found.extend(values(frame))
+
+    run(spark, tmp_path, take, stream=stream.name)
+    for left in (tmp_path / "commits").iterdir():
+        left.unlink()
+    stream.write()
+    stream.scale(2)
+    stream.write()
+    found.clear()
+    # As the option says now, it begins behind the end of the batch that was planned.
+    run(spark, tmp_path, take, stream=stream.name, startingOffsets="latest")
+    assert found == [*range(EACH, 3 * EACH)]
+
+
+def test_given_another_stream_of_the_name_then_said_or_read_anew(
+    cluster: RunningCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    found: list[int] = []
+
+    def take(frame: DataFrame, _number: int) -> None:
+        found.extend(values(frame))
+
+    stream = Elastic(cluster, "again")
+    stream.write()
+    run(spark, tmp_path, take, stream=stream.name)
+    stream.handle.seal()
+    cluster.client.delete("stream", stream.name)
+    cluster.client.wait("stream", stream.name, "deleted")
+    Elastic(cluster, "again").write()
+    with pytest.raises(Exception, match="was deleted and created again since it was read"):
+        run(spark, tmp_path, take, stream=stream.name)
+    run(spark, tmp_path, take, stream=stream.name, failOnDataLoss="false")
+    assert found == [*range(EACH), *range(EACH)]
+
+
 def test_given_a_place_beyond_the_end_then_records_were_lost(
     elastic: Elastic, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -152,7 +203,7 @@ def test_given_a_place_beyond_the_end_then_records_were_lost(
     [
         ({"stream": "nowhere"}, "stream 'default/nowhere' does not exist"),
         ({"stream": "elastic", "startingOffsets": "{}"}, "give earliest, latest or a cut"),
-        ({"stream": "elastic"}, "the checkpoint's offsets .* are not those of a stream"),
+        ({"stream": "elastic"}, "the checkpoint's offsets .* are not those of a query over"),
     ],
 )
 def test_refusals(
