@@ -77,8 +77,6 @@ class Owner:
 
     def __init__(self, kv: KV, keys: ClusterKeys, leadership: Leadership, spus: tuple[int, ...]):
         self.kv, self.keys = kv, keys
-        #: Whether a pass waits until the mirror is no older than its records, as the loop does.
-        self.waits = True
         self.store = LocalStore()
         sessions = {i: SessionState(i, 1, complete=True, seals=True) for i in spus}
         self.view = View(self.store, sessions)
@@ -126,7 +124,8 @@ class Owner:
             match actions:
                 case (Read(wants),):
                     records = await self.records.read(records, wants)
-                    if self.waits and records.newest > self.store.revision:
+                    if records.newest > self.store.revision:
+                        # The loop waits for that.
                         await self.sync()
                     view = self.view.with_records(records)
                 case _:
