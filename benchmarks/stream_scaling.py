@@ -1,10 +1,12 @@
 """Measures scales of a stream on real SPUs, under a producer.
 
     python -m benchmarks.stream_scaling [--scales 20] [--all] [--spus 3] [--pause 1.5]
-        [--json]
+        [--rate RECORDS] [--json]
 
 A local cluster with a stream of four segments, each with a replica on every SPU. A producer in a
-process of its own sends records of 100 B as fast as they are acknowledged. The stream is scaled
+process of its own sends records of 100 B as fast as they are acknowledged, or ``--rate`` a second:
+on a host whose cores all of them share, the fastest producer also shows what it loses to the
+processes that scale. The stream is scaled
 again and again, with pauses: one segment is split, and the two are merged; or with ``--all``, all
 four are replaced by eight, and these by four. What counts: how long a scale takes from the request
 to its end, and records acknowledged per second meanwhile beside those in the pauses before and
@@ -18,6 +20,7 @@ import json
 import multiprocessing
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -36,19 +39,24 @@ UNACKNOWLEDGED: Final = 32
 FEW, MANY = 4, 8
 
 
-def write(address: str, acknowledged: Any, ended: Any) -> None:
-    """Send tables of `ROWS` records, `UNACKNOWLEDGED` of them on their way."""
+def write(address: str, acknowledged: Any, ended: Any, rate: int | None) -> None:
+    """Send tables of `ROWS` records, `UNACKNOWLEDGED` of them on their way, and at most ``rate``
+    records a second."""
     table = pa.table({"key": [b"%016d" % (n % KEYS) for n in range(ROWS)], "value": [VALUE] * ROWS})
     with (
         runnel.connect(address) as cluster,
         cluster.stream(NAME).producer(linger_ms=2) as producer,
     ):
-        waiting: list[runnel.TableDelivery] = []
+        waiting: deque[runnel.TableDelivery] = deque()
+        due = time.perf_counter()
         while not ended.is_set():
             waiting.append(producer.send_table(table))
-            if len(waiting) == UNACKNOWLEDGED:
-                waiting.pop(0).result(60)
+            while len(waiting) == UNACKNOWLEDGED or (waiting and waiting[0].done()):
+                waiting.popleft().result(60)
                 acknowledged.value += ROWS
+            if rate is not None:
+                due += ROWS / rate
+                time.sleep(max(0.0, due - time.perf_counter()))
 
 
 def split_or_merge(stream: runnel.StreamHandle, number: int) -> None:
@@ -73,6 +81,7 @@ def measure(
     spus: int,
     pause_s: float,
     scale: Callable[[runnel.StreamHandle, int], None],
+    rate_per_s: int | None,
 ) -> dict[str, Any]:
     """Latencies of scales in milliseconds, and records acknowledged per second."""
     context = multiprocessing.get_context("spawn")
@@ -84,7 +93,9 @@ def measure(
             {"apiVersion": "runnel/v1", "kind": "Stream", "metadata": {"name": NAME}, "spec": spec}
         )
         cluster.wait("stream", NAME, "active")
-        writer = context.Process(target=write, args=(local.address, acknowledged, ended))
+        writer = context.Process(
+            target=write, args=(local.address, acknowledged, ended, rate_per_s)
+        )
         writer.start()
         stream = cluster.stream(NAME)
 
@@ -131,10 +142,11 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="replace all segments each time")
     parser.add_argument("--spus", type=int, default=3)
     parser.add_argument("--pause", type=float, default=1.5)
+    parser.add_argument("--rate", type=int, help="records a second; default: all that it can")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     scale = replace_all if arguments.all else split_or_merge
-    found = measure(arguments.scales, arguments.spus, arguments.pause, scale)
+    found = measure(arguments.scales, arguments.spus, arguments.pause, scale, arguments.rate)
     if arguments.json:
         print(json.dumps(found))
         return

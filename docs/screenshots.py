@@ -40,6 +40,8 @@ SCREENS: Final = {
     "records": "/topics/trips?tab=records",
     "records-untyped": "/topics/orders?tab=records",
     "spec": "/topics/trips?tab=spec",
+    "streams": "/streams",
+    "stream": "/streams/shop/carts",
     "placement": "/placement",
     "consumers": "/consumers",
     "consumer": "/consumers/billing/orders",
@@ -56,6 +58,7 @@ SHOWN: Final = (
     ("placement", "desktop", "dark"),
     ("records", "desktop", "light"),
     ("segments", "desktop", "light"),
+    ("stream", "desktop", "light"),
     ("topics", "phone", "light"),
 )
 
@@ -70,6 +73,7 @@ def main() -> None:
     every = tuple((one, size, scheme) for scheme in SCHEMES for size in SIZES for one in SCREENS)
     with runnel.LocalCluster(spus=3, dashboard=True) as cluster:
         _make_topics(cluster)
+        _make_stream(cluster)
         with _writing(cluster):
             time.sleep(WRITING_S)
             _take(_address(cluster), folder, every if everything else SHOWN)
@@ -92,6 +96,30 @@ def _make_topics(cluster: runnel.Cluster) -> None:
         }
     )
     cluster.write("trips", trips, partitions=2, replication_factor=3, key_column="city")
+
+
+def _make_stream(cluster: runnel.Cluster) -> None:
+    """A stream whose key space shows splits and a merge."""
+    scope = {"apiVersion": "runnel/v1", "kind": "Scope", "metadata": {"name": "shop"}}
+    spec = {"scaling": {"minSegments": 2}, "replicationFactor": 3}
+    carts = {
+        "apiVersion": "runnel/v1",
+        "kind": "Stream",
+        "metadata": {"name": "shop/carts"},
+        "spec": spec,
+    }
+    cluster.create(scope)
+    cluster.create(carts)
+    cluster.wait("streams", "shop/carts", "active")
+    stream = cluster.stream("shop/carts")
+    halves = [one.id for one in stream.epoch().segments]
+    stream.scale(halves[1:], [(0.5, 0.65), (0.65, 0.8), (0.8, 1.0)])
+    stream.scale(halves[:1], [(0.0, 0.2), (0.2, 0.5)])
+    now = stream.epoch().segments
+    stream.scale([now[1].id, now[2].id], [(0.2, 0.65)])
+    with stream.producer() as producer:
+        for number in range(500):
+            producer.send(f"item {number}", key=f"customer-{number % 50}")
 
 
 @contextmanager

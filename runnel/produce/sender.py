@@ -114,6 +114,8 @@ class PartitionSender:
     _leader_term: int = -1
     _verify_leader_at: float = 0.0
     _ended: RunnelError | None = None
+    #: Whether the log is known to take no more records.
+    _sealed: bool = False
 
     def put(self, batch: Batch) -> None:
         """Send a batch after those that were put before."""
@@ -172,7 +174,12 @@ class PartitionSender:
     async def _step(self) -> None:
         failed = self._collect()
         while failed is None and self._queue and self._has_room() and not self.held:
-            failed = await self._start(self._number(self._queue.popleft()))
+            attempted = self._number(self._queue.popleft())
+            if self._sealed and self.on_sealed is not None:
+                # It was never sent, so the leader has nothing to say of it.
+                self.on_sealed(attempted.batch, attempted.pieces)
+            else:
+                failed = await self._start(attempted)
         if failed is not None:
             await self._recover()
             self._event.set()
@@ -381,15 +388,9 @@ class PartitionSender:
             self._new_epoch()
 
     def _give_up(self, head: _Attempted, failure: RunnelError) -> None:
-        if isinstance(failure, SealedError):
-            # The leader says of each later batch, by its old number, whether it came before.
-            if self.on_sealed is not None:
-                self.on_sealed(head.batch, head.pieces)
-            else:
-                self._fail(head.batch, failure)
-            return
-        if isinstance(failure, SegmentGoneError) and self.on_sealed is not None:
-            if head.uncertain:
+        if isinstance(failure, SealedError | SegmentGoneError) and self.on_sealed is not None:
+            if isinstance(failure, SegmentGoneError) and head.uncertain:
+                # It was sealed long ago, and nothing recognises the batch any more.
                 unknown = DeadlineExceededError(
                     f"a batch of {head.batch.count} records was not acknowledged before"
                     f" {failure.message}; {UNKNOWN_OUTCOME}",
@@ -397,8 +398,13 @@ class PartitionSender:
                 )
                 self._fail(head.batch, unknown)
             else:
-                # It was sealed long ago.
+                # The leader says of each batch that was sent, by its number, whether it came
+                # before the seal.
+                self._sealed = True
                 self.on_sealed(head.batch, head.pieces)
+            return
+        if isinstance(failure, SealedError):
+            self._fail(head.batch, failure)
             return
         self._fail(head.batch, failure)
         rest, self._window = self._window, deque()

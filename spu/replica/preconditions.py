@@ -90,17 +90,24 @@ class Preconditions:
                 " until more SPUs are back, or lower minInSyncReplicas of the topic"
             )
 
-    def require_open(self) -> None:
-        """Raise SealedError if no client's record may follow any more, NotReadyError while the
-        record that seals the log is not committed: it may still be lost."""
-        state = self._runner.state
-        if state.log.sealed is None:
-            return
-        if state.sealed_end is None:
-            raise NotReadyError(f"{self._name} is being sealed; try again")
-        raise SealedError(
-            f"{self._name} is sealed: it takes no more records, and ends at offset"
-            f" {state.sealed_end}; write to another topic"
+    @property
+    def seal(self) -> int | None:
+        """The offset of the record that seals the log, after which no client's record may follow.
+        Until it is committed, an election may remove it."""
+        return self._runner.state.log.sealed
+
+    def sealed(self, end: int) -> SealedError:
+        """The error for a batch that comes after the seal at ``end``."""
+        return SealedError(
+            f"{self._name} is sealed: it takes no more records, and ends at offset {end}; write to"
+            " another topic"
+        )
+
+    def being_sealed(self) -> NotReadyError:
+        """The error for a batch that waited for the seal to be committed, and waited in vain."""
+        return NotReadyError(
+            f"{self._name} is being sealed, but too few live replicas have the seal so far; try"
+            " again"
         )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:

@@ -33,6 +33,7 @@ from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRol
 from schemas.control.statistics import ReplicaNumbers
 from schemas.errors import (
     ConflictError,
+    DeadlineExceededError,
     NotFoundError,
     NotLeaderError,
     NotReadyError,
@@ -329,14 +330,16 @@ class Replica:
             try:
                 duplicate = self._log.producers.check(header)
             except NotReadyError:
+                if (seal := self._preconditions.seal) is None:
+                    raise
                 # What it waits for will not come any more.
-                self._preconditions.require_open()
-                raise
+                return self._refuse_sealed(seal, request, answer)
             if duplicate is not None:
                 return self._when_committed(
                     duplicate.next_offset, request, duplicate.base_offset, answer
                 )
-        self._preconditions.require_open()
+        if (seal := self._preconditions.seal) is not None:
+            return self._refuse_sealed(seal, request, answer)
         expected = request.expected_offset
         if expected not in (NO_OFFSET, self._log.leo):
             # A record at that offset proves the conflict once it is committed; an offset beyond
@@ -586,6 +589,23 @@ class Replica:
             return None
         loop = asyncio.get_running_loop()
         return self._commits.add(loop, until, min(request.timeout_ms, MAX_WAIT_MS), on_done)
+
+    def _refuse_sealed(self, seal: int, request: ProduceRequest, answer: Answer) -> Waiter | None:
+        """Refuse a batch that comes after the seal, once that is committed: it may still be lost.
+
+        The producer waits here, and not until its next attempt: whoever scales a stream under it
+        should not see it stand still.
+        """
+
+        def answered(result: ProduceResponse | RunnelError) -> None:
+            # The batch was certainly not appended.
+            late = isinstance(result, DeadlineExceededError)
+            answer(self._preconditions.being_sealed() if late else result)
+
+        refusal = self._preconditions.sealed(seal)
+        if request.acks is Acks.NONE:
+            raise refusal
+        return self._when_committed(seal + 1, request, refusal, answered)
 
     def _answer(self, result: int | RunnelError, answer: Answer, error: RunnelError | None) -> None:
         if error is not None:

@@ -151,6 +151,26 @@ async def test_given_a_split_then_each_key_goes_on_in_order(make: Callable[..., 
         assert stream.asked == ["0.0"]
 
 
+async def test_given_batches_that_wait_then_no_sealed_segment_is_asked_about_them(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, SPACE))
+    async with stream.producer(max_in_flight=2) as producer:
+        await send_batches(producer, 1)
+        await producer.flush()
+        stream.seal(0)
+        stream.world.spu.may_answer.clear()
+        await send_batches(producer, 6, first=1)
+        await eventually(lambda: stream.world.spu.in_flight == 2)
+        before = len(stream.world.spu.produced)
+        stream.world.spu.may_answer.set()
+        await producer.flush()
+        in_order(stream, 0, 1, rounds=7)
+        # The six batches in segment 1, and none for segment 0 beside the two.
+        assert len(stream.world.spu.produced) == before + 6
+
+
 async def test_given_what_came_before_the_seal_then_it_is_not_sent_again(
     make: Callable[..., Stream],
 ) -> None:

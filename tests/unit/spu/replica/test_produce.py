@@ -67,11 +67,20 @@ async def test_given_a_sealed_log_then_only_what_it_has_is_answered(
     stuck = StuckSync(monkeypatch)
     await spu.host.assign(assign(assignment_of(revision=6, sealed=True)))
     assert replica.leo == 5
-    with pytest.raises(NotReadyError, match="orders-0 is being sealed; try again"):
-        await produce(replica, batch_of())
+    short = produce_request(timeout_ms=1)
+    with pytest.raises(NotReadyError, match="orders-0 is being sealed, but too few live replicas"):
+        await produce(replica, batch_of(), short)
+    late = [
+        asyncio.create_task(produce(replica, batch_of(producer_id=7, sequence=n))) for n in (1, 2)
+    ]
+    await asyncio.sleep(0.01)
+    assert not any(one.done() for one in late)
     assert replica.report().sealed is None
     stuck.release()
     await until(lambda: replica.lac == 4)
+    for one in late:
+        with pytest.raises(SealedError, match="ends at offset 4"):
+            await one
     for acks in (Acks.COMMITTED, Acks.LEADER):
         with pytest.raises(SealedError, match="takes no more records, and ends at offset 4"):
             await produce(replica, batch_of(), produce_request(acks))
