@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from runnel.consume.counts import ConsumerMetrics
     from runnel.consume.known_topic import KnownTopic
     from runnel.consume.settings import ConsumerSettings
+    from runnel.groups.blocking import GroupReader, ReaderGroup
+    from runnel.groups.cut import GroupCut
+    from runnel.groups.group import GroupInfo
     from runnel.local_cluster import LocalCluster
     from runnel.logs.daemons import LogLines
     from runnel.logs.events import ObjectEvent
@@ -114,6 +117,9 @@ __all__ = [
     "DivergedError",
     "FencedError",
     "FileProblem",
+    "GroupCut",
+    "GroupInfo",
+    "GroupReader",
     "History",
     "HistoryEntry",
     "InvalidRequestError",
@@ -139,6 +145,7 @@ __all__ = [
     "ProducerMetrics",
     "ProducerSettings",
     "ProtocolError",
+    "ReaderGroup",
     "Record",
     "RecordMetadata",
     "RecordTooLargeError",
@@ -195,6 +202,10 @@ _HOMES: Final = {
     "connect": ".blocking",
     "StreamConsumer": ".streams.blocking",
     "StreamProducer": ".streams.blocking",
+    "GroupReader": ".groups.blocking",
+    "ReaderGroup": ".groups.blocking",
+    "GroupCut": ".groups.cut",
+    "GroupInfo": ".groups.group",
     "LocalCluster": ".local_cluster",
     "ConsumerSettings": ".consume.settings",
     "KnownTopic": ".consume.known_topic",

@@ -16,6 +16,9 @@ from runnel.client import Cluster, Opening, StreamHandle
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
+from runnel.groups.cut import GroupCut
+from runnel.groups.group import GroupInfo, ReaderGroup
+from runnel.groups.reader import GroupReader
 from runnel.net.offsets import TransactionId
 from runnel.produce.counts import ProducerMetrics
 from runnel.produce.producer import Producer
@@ -28,9 +31,13 @@ __all__ = [
     "Cluster",
     "Consumer",
     "ConsumerSettings",
+    "GroupCut",
+    "GroupInfo",
+    "GroupReader",
     "Producer",
     "ProducerMetrics",
     "ProducerSettings",
+    "ReaderGroup",
     "StreamConsumer",
     "StreamCut",
     "StreamHandle",

@@ -29,6 +29,9 @@ from runnel.consume.blocking import Consumer
 from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
+from runnel.groups.blocking import ReaderGroup
+from runnel.groups.group import DEFAULT_CHECKPOINT_S, DEFAULT_LEASE_S, GroupInfo
+from runnel.groups.sources import GroupStart
 from runnel.logs.daemons import LogLines
 from runnel.logs.events import ObjectEvent
 from runnel.logs.trace import Trace
@@ -46,7 +49,8 @@ from runnel.produce.write import WRITE_TIMEOUT_S, Written
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.streams.blocking import StreamConsumer, StreamProducer
 from runnel.streams.consumer import StreamConsumer as AsyncStreamConsumer
-from runnel.streams.consumer import StreamStart, StreamStop
+from runnel.streams.consumer import StreamStop
+from runnel.streams.places import StreamStart
 from schemas.control.assignments import TopicAssignment
 from schemas.control.streams import StreamRequest
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
@@ -150,6 +154,28 @@ class Cluster(BlockingAdmin):
     def stream(self, name: str) -> StreamHandle:
         """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
         return StreamHandle(self._thread, self._inner.stream(name))
+
+    @blocking_form_of(client.Cluster.reader_group)
+    def reader_group(
+        self,
+        name: str,
+        *,
+        streams: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        start: GroupStart = "earliest",
+        lease: float = DEFAULT_LEASE_S,
+        checkpoint_every: float | None = DEFAULT_CHECKPOINT_S,
+    ) -> ReaderGroup:
+        """A reader group: ``cluster.reader_group("billing", topics=["orders"])``."""
+        opened = self._inner.open_reader_group(
+            name, streams, topics, start, lease, checkpoint_every
+        )
+        return ReaderGroup(self._thread, self._thread.call(opened))
+
+    @blocking_form_of(client.Cluster.reader_groups)
+    def reader_groups(self) -> tuple[GroupInfo, ...]:
+        """All reader groups, by name."""
+        return self._thread.call(self._inner.reader_groups())
 
     @blocking_form_of(client.Cluster.write)
     def write(

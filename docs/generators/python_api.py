@@ -43,6 +43,16 @@ _SECTIONS: Final = (
     ("Produce", ("runnel.Producer", "runnel.produce")),
     ("Consume", ("runnel.Consumer", "runnel.consume", "runnel.positions", "runnel.net")),
     ("Streams", ("runnel.StreamHandle", "runnel.streams", "runnel.StreamCut")),
+    (
+        "Reader groups",
+        (
+            "runnel.ReaderGroup",
+            "runnel.GroupReader",
+            "runnel.groups",
+            "runnel.GroupCut",
+            "runnel.GroupInfo",
+        ),
+    ),
     ("What happened", ("runnel.logs",)),
     ("Metrics", ("runnel.metrics", "schemas.daemon.latency")),
     ("Records", ("runnel.records",)),

@@ -108,6 +108,9 @@ COMMANDS: Final = {
     "stream": LazyCommand(
         ".stream.stream", "app", "Show the segments of a stream, scale, truncate or seal it."
     ),
+    "group": LazyCommand(
+        ".group.group", "app", "Groups of readers that share the records of streams and topics."
+    ),
     "archive": LazyCommand(
         ".archive.archive", "app", "Take topics into their archives, and show what is there."
     ),

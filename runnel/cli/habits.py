@@ -20,8 +20,7 @@ _NOUNS: Final = {
         ("partition", "partitions", "partition partitions p"),
         ("spu", "spus", "spu spus broker brokers node nodes server servers"),
         ("spugroup", "spugroups", "spugroup spugroups sg"),
-        ("consumer", "consumers", "consumer consumers group groups subscription subscriptions"),
-        ("consumer", "consumers", "consumergroup consumergroups consumer-group consumer-groups"),
+        ("consumer", "consumers", "consumer consumers subscription subscriptions"),
     )
     for word in words.split()
 }
@@ -64,6 +63,9 @@ _IN_GROUPS: Final[Mapping[tuple[str, str], str]] = {
         ("sc", "runnel cluster check", "status info health"),
         ("spu", "runnel spu run -c spu.yaml", "start up"),
         ("bench", "runnel bench --help", "run start"),
+        ("group", "runnel group list", "get show ls"),
+        ("group", "runnel group delete GROUP", "rm remove"),
+        ("group", "runnel group reset GROUP --to earliest", "seek reset-offsets rewind"),
     )
     for word in words.split()
 }
@@ -85,7 +87,8 @@ _AT_ROOT: Final[Mapping[str, str]] = {
         ("runnel get topics", "kafka-topics"),
         ("runnel consume TOPIC", "kafka-console-consumer kcat"),
         ("runnel produce TOPIC", "kafka-console-producer"),
-        ("runnel get consumers", "kafka-consumer-groups"),
+        ("runnel group list", "kafka-consumer-groups"),
+        ("runnel group list", "consumergroup consumergroups consumer-group consumer-groups"),
         ("runnel edit topic NAME", "kafka-configs"),
         ("runnel bench produce", "kafka-producer-perf-test perf"),
         ("runnel bench consume", "kafka-consumer-perf-test"),
@@ -117,7 +120,7 @@ _OPTIONS: Final[Mapping[tuple[str, str], str]] = {
         ("produce", "runnel produce TOPIC", "--topic -t"),
         ("produce", "--key-separator S: the key is the text before S", "--key -k --property"),
         ("consume", "runnel consume TOPIC", "--topic -t"),
-        ("consume", "--name NAME", "--group -g --group-id --consumer-group"),
+        ("consume", "--group NAME", "--group-id --consumer-group"),
         ("consume", "--count N", "--max-messages --num --limit"),
         ("consume", "--from-beginning", "--earliest --beginning --oldest"),
         ("consume", "--no-follow", "--exit -e"),
@@ -135,6 +138,8 @@ _KINDS: Final[Mapping[str, str]] = {
         ("runnel context list", "context contexts cluster clusters"),
         ("runnel consume TOPIC", "record records message messages"),
         ("runnel topic offsets TOPIC", "offset offsets"),
+        ("runnel group list", "group groups consumergroup consumergroups consumer-group"),
+        ("runnel group list", "consumer-groups readergroup readergroups"),
         ("runnel partition segments PARTITION", "segment segments"),
     )
     for word in words.split()

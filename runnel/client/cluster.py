@@ -13,12 +13,12 @@ from runnel.admin.health import health_rows
 from runnel.admin.http import ScClient
 from runnel.client.archives import Archives
 from runnel.client.consumers import Consumers
+from runnel.client.groups import ReaderGroups
 from runnel.client.history import History
-from runnel.client.streams import Streams
 from schemas.objects.html import Row, html_table
 
 
-class Cluster(Archives, Consumers, History, Streams):
+class Cluster(Archives, Consumers, History, ReaderGroups):
     """A client of one cluster; close it, or use it with ``async with``.
 
     `Cluster.apply`, `Cluster.get`, `Cluster.watch` and their neighbours work on its objects.
@@ -104,6 +104,8 @@ class Cluster(Archives, Consumers, History, Streams):
     async def _end_streams(self) -> None:
         for opened in list(self._stream_consumers):
             await opened.close()
+        for reader in list(self._group_readers):
+            await reader.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,6 +125,7 @@ class Cluster(Archives, Consumers, History, Streams):
             closing.push_async_callback(self._connections.close)
             closing.push_async_callback(self._positions.close)
             closing.push_async_callback(self._archives.close)
+            closing.push_async_callback(self._groups.close)
 
 
 async def health_html(cluster: Cluster) -> str:

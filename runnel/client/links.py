@@ -18,6 +18,8 @@ from runnel.archive.store import ArchiveStore
 from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.known_topic import KnownTopic
+from runnel.groups.reader import GroupReader
+from runnel.groups.store import GroupStore
 from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import (
     Start,
@@ -33,7 +35,7 @@ from runnel.streams.consumer import StreamConsumer
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import NotFoundError, UnreachableError
-from schemas.objects.system_topics import ARCHIVE, POSITIONS, is_system_name
+from schemas.objects.system_topics import ARCHIVE, GROUPS, POSITIONS, is_system_name
 from schemas.objects.topic import Topic, TopicSpec
 
 #: How long it is taken for true whether a topic has an archive.
@@ -57,6 +59,7 @@ class Links(Admin):
         self._fetched: dict[str, FetchCounts] = {}
         # A consumer at its end may be read on after a seek; its user need not close it.
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._group_readers: weakref.WeakSet[GroupReader] = weakref.WeakSet()
         self._stream_consumers: weakref.WeakSet[StreamConsumer] = weakref.WeakSet()
         # By the topic's uid: the spec that the SC sent last, and when.
         self._specs: dict[str, tuple[TopicSpec, float]] = {}
@@ -66,7 +69,12 @@ class Links(Admin):
             self.truncate_partition,
             lambda: secrets.token_hex(8),
         )
-
+        self._groups = GroupStore(
+            lambda: self._route(GROUPS),
+            self._make_groups,
+            self.truncate_partition,
+            lambda: secrets.token_hex(8),
+        )
         self._archives = ArchiveStore(
             lambda: self._route(ARCHIVE),
             self._make_archive,
@@ -157,6 +165,10 @@ class Links(Admin):
     async def _make_archive(self) -> None:
         await self._sc.call("PUT", "/v1/system-topics/archive")
         self._leaders.forget(ARCHIVE)
+
+    async def _make_groups(self) -> None:
+        await self._sc.call("PUT", "/v1/system-topics/groups")
+        self._leaders.forget(GROUPS)
 
     async def _make_positions(self) -> None:
         await self._sc.call("PUT", "/v1/system-topics/positions")

@@ -20,7 +20,8 @@ from runnel.net.offsets import Start, Stop, list_offsets, make_range
 from runnel.produce.counts import SendCounts
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.records.cursor import READ_SCHEMA
-from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
+from runnel.streams.consumer import StreamConsumer, StreamStop
+from runnel.streams.places import StreamQueries, StreamStart
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
 from schemas.control.streams import EpochInfo, StreamRequest, epoch_of
@@ -86,12 +87,8 @@ class StreamHandle(StreamAdmin):
         when no record has come for so many seconds.
         """
         opened = StreamConsumer(
-            self.name,
-            self._open_segment,
-            self.epoch,
-            self.segment,
-            self.head,
-            partial(self._ends, timeout=min(OFFSETS_TIMEOUT_S, timeout or OFFSETS_TIMEOUT_S)),
+            self.queries(min(OFFSETS_TIMEOUT_S, timeout or OFFSETS_TIMEOUT_S)),
+            self.open_segment,
             start,
             stop,
             checked_settings(settings),
@@ -199,9 +196,16 @@ class StreamHandle(StreamAdmin):
         )
         return dict(zip(numbers, found, strict=True))
 
-    def _open_segment(
+    def queries(self, timeout: float) -> StreamQueries:
+        """What the SC and leaders say of the stream; leaders within ``timeout`` seconds."""
+        return StreamQueries(
+            self.name, self.epoch, self.segment, self.head, partial(self._ends, timeout=timeout)
+        )
+
+    def open_segment(
         self, number: int, start: Start, stop: Stop, settings: ConsumerSettings
     ) -> Consumer:
+        """A consumer of one segment, by its number."""
         cluster = self._cluster
         opened = Consumer(
             self.name,

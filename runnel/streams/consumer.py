@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
@@ -23,16 +23,16 @@ from runnel.consume.settings import ConsumerSettings
 from runnel.net.offsets import Start, Stop
 from runnel.net.routing import SegmentGoneError
 from runnel.records.record import Record
+from runnel.streams.places import StreamQueries, StreamStart
 from schemas.backoff import backoff_s
-from schemas.control.streams import EpochInfo, SegmentHistory, segment_of
+from schemas.control.streams import SegmentHistory, segment_of
 from schemas.errors import (
     InvalidRequestError,
-    NotFoundError,
     OffsetOutOfRangeError,
     RetryableError,
 )
 from schemas.streams.cuts import NOT_BEGUN, Frontier, StreamCut
-from schemas.streams.epochs import Segment, creation_epoch, segment_text
+from schemas.streams.epochs import Segment, segment_text
 
 #: Chunks that wait for the user, of all segments together.
 _CHUNKS: Final = 4
@@ -46,14 +46,10 @@ _REMOVED: Final = (
 _log = logging.getLogger("runnel")
 
 T = TypeVar("T")
-StreamStart = Literal["earliest", "latest"] | StreamCut
-"""Where to begin."""
 StreamStop = Literal["latest"] | StreamCut | None
 """Where to end; None follows until the stream is sealed."""
 OpenSegment = Callable[[int, Start, Stop, ConsumerSettings], Consumer]
 """Gives a consumer of one segment, by its number."""
-AskEnds = Callable[[Sequence[int]], Awaitable[dict[int, int]]]
-"""Gives the offsets after the last records of segments, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,37 +85,31 @@ class _Waiting:
 
 
 class StreamConsumer:
-    """An asynchronous iterator of records; see the module's text.
-
-    ``ask_epoch`` gives an epoch by its number, or the current one, ``ask_segment`` a segment with
-    those before and after it, ``ask_head`` where the stream begins, ``ask_ends`` where segments end
-    now.
-    """
+    """An asynchronous iterator of records; see the module's text."""
 
     def __init__(
         self,
-        stream: str,
+        queries: StreamQueries,
         open_segment: OpenSegment,
-        ask_epoch: Callable[[int | None], Awaitable[EpochInfo]],
-        ask_segment: Callable[[str], Awaitable[SegmentHistory]],
-        ask_head: Callable[[], Awaitable[StreamCut]],
-        ask_ends: AskEnds,
         start: StreamStart,
         stop: StreamStop,
         settings: ConsumerSettings,
         random: Callable[[], float],
         timeout: float | None = None,
     ) -> None:
-        self.stream = stream
+        self.stream = stream = queries.stream
         self.timeout = check_timeout(timeout)
         _check("start", start, stream, "'earliest', 'latest' or a StreamCut")
         if stop is not None:
             _check("stop", stop, stream, "'latest', a StreamCut or None")
         self._open_segment = open_segment
-        self._ask_epoch = ask_epoch
-        self._ask_segment = ask_segment
-        self._ask_head = ask_head
-        self._ask_ends = ask_ends
+        self._queries = StreamQueries(
+            stream,
+            lambda number: self._asked(lambda: queries.epoch(number)),
+            lambda segment: self._asked(lambda: queries.segment(segment)),
+            lambda: self._asked(queries.head),
+            lambda numbers: self._asked(lambda: queries.ends(numbers)),
+        )
         self._start_at: StreamStart = start
         self._stop_at: StreamStop = stop
         self._settings = settings
@@ -170,11 +160,11 @@ class StreamConsumer:
             raise InvalidRequestError(f"the consumer of {self.stream!r} is closed; open another")
         if self._started:
             return
-        current = await self._asked(lambda: self._ask_epoch(None))
-        begin = await self._frontier(self._start_at, current)
+        current = await self._queries.epoch(None)
+        begin = await self._queries.frontier(self._start_at, current)
         stop = begin if self._stop_at == self._start_at else None
         if self._stop_at is not None and stop is None:
-            stop = await self._frontier(self._stop_at, current)
+            stop = await self._queries.frontier(self._stop_at, current)
             if self._stop_at == "latest":
                 stop = begin.end_with(stop, current.epoch)
             if (where := begin.is_after(stop)) is not None:
@@ -385,47 +375,11 @@ class StreamConsumer:
 
     async def _predecessors(self, segment: Segment) -> tuple[Segment, ...]:
         """Those that this consumer has to read."""
-        before = map(segment_of, (await self._history(segment.id)).predecessors)
+        before = await self._queries.predecessors(segment)
         return tuple(one for one in before if self._first is None or not self._first.is_done(one))
 
-    # Places
-
-    async def _frontier(self, place: StreamStart, current: EpochInfo) -> Frontier:
-        """A place with the segments that it names."""
-        if isinstance(place, StreamCut):
-            return Frontier(place, await self._named_in(place, current))
-        if place == "earliest":
-            head = await self._asked(self._ask_head)
-            # Where their logs begin: a truncation may come in between.
-            offsets = {one: min(offset, 0) for one, offset in head.offsets.items()}
-            begin = replace(head, offsets=offsets)
-            return Frontier(begin, await self._named_in(begin, current))
-        segments = tuple(map(segment_of, current.segments))
-        ends = await self._asked(lambda: self._ask_ends([one.number for one in segments]))
-        offsets = {one.id: ends[one.number] for one in segments}
-        return Frontier(StreamCut(self.stream, current.uid, offsets), segments)
-
-    async def _named_in(self, cut: StreamCut, current: EpochInfo) -> Iterable[Segment]:
-        """The segments of a cut. Raises InvalidRequestError if they are not of this stream."""
-        if cut.uid != current.uid:
-            raise InvalidRequestError(
-                f"the cut is of an earlier stream {self.stream}, which was deleted"
-            )
-        wanted = set(cut.offsets)
-        newest = max(map(creation_epoch, wanted), default=0)
-        try:
-            epoch = await self._asked(lambda: self._ask_epoch(newest))
-            found = {one.id: one for one in map(segment_of, epoch.segments) if one.id in wanted}
-            for one in sorted(wanted - found.keys()):
-                found[one] = segment_of(await self._history(one))
-        except NotFoundError as error:
-            raise InvalidRequestError(
-                f"the cut is no place in stream {self.stream}: {error}"
-            ) from error
-        return found.values()
-
     async def _history(self, segment: int) -> SegmentHistory:
-        return await self._asked(lambda: self._ask_segment(segment_text(segment)))
+        return await self._queries.history(segment)
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         """An answer of an SC; what is read already is handed out while none answers."""

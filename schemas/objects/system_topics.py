@@ -13,8 +13,10 @@ SYSTEM_PREFIX: Final = "_"
 POSITIONS: Final = "_positions"
 #: The topic that lists the files of archives.
 ARCHIVE: Final = "_archive"
+#: The topic that holds the states of reader groups.
+GROUPS: Final = "_groups"
 #: The NAME in ``/v1/system-topics/NAME``, and the topic that it stands for.
-SYSTEM_TOPICS: Final = {"positions": POSITIONS, "archive": ARCHIVE}
+SYSTEM_TOPICS: Final = {"positions": POSITIONS, "archive": ARCHIVE, "groups": GROUPS}
 
 
 def is_system_name(name: str) -> bool:

@@ -16,6 +16,7 @@ import runnel
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, StreamOption, TopicArgument
 from runnel.cli.connection import connected
 from runnel.cli.readiness import say_what_is_awaited
+from runnel.cli.records.consume_group import check_options, consume_in_group
 from runnel.cli.records.consume_stream import (
     places,
     print_stream,
@@ -97,6 +98,25 @@ def consume(
             show_default=False,
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Share the records with the other readers of this group, which is made if there is"
+            " none and begins at the beginning.",
+            show_default=False,
+        ),
+    ] = None,
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --group: the name of this reader; by default, a new one.",
+            show_default=False,
+        ),
+    ] = None,
     on_truncated: Annotated[
         OnTruncatedChoice,
         typer.Option(
@@ -130,7 +150,7 @@ def consume(
     """Print records of a topic or a stream. Starts at the end and waits for new records by default.
 
     With --name it continues where that consumer was; any other reader of that name is fenced and
-    exits with 4.
+    exits with 4. With --group it gets a part of the records, and others get the rest.
     """
     starts = (tail, offset, at, transaction_id, from_cut)
     if sum([from_beginning, *(one is not None for one in starts)]) > 1:
@@ -149,6 +169,42 @@ def consume(
     timeout_s = _seconds(timeout) if timeout is not None else None
     partitions = partition or None
     reading = False
+    check_options(
+        reader,
+        group,
+        {
+            "--from-beginning": from_beginning,
+            "--tail": tail is not None,
+            "--offset": offset is not None,
+            "--at": at is not None,
+            "--transaction-id": transaction_id is not None,
+            "--until": until is not None,
+            "--from-cut": from_cut is not None,
+            "--until-cut": until_cut is not None,
+            "--partition": partitions is not None,
+            "--name": name is not None,
+            "--no-follow": not follow,
+        },
+    )
+    if group is not None:
+        consume_in_group(
+            sc,
+            group,
+            reader,
+            topic,
+            is_stream=stream or "/" in topic,
+            timeout_s=timeout_s,
+            settings=ConsumerSettings(on_truncated=on_truncated.value),
+            printer=lambda cluster: _printer(
+                output,
+                topic,
+                separator,
+                chosen,
+                None if stream or "/" in topic else _schema(cluster, topic),
+            ),
+            count=count,
+        )
+        return
     if stream or "/" in topic:
         refuse_options(
             {
@@ -161,11 +217,7 @@ def consume(
                 "--name": name is not None,
             }
         )
-        printed_as: Callable[[pa.RecordBatch], None] = (
-            RecordWriter(output, topic, separator)
-            if chosen is None
-            else partial(_print_formatted, chosen, topic, None)
-        )
+        printed_as = _printer(output, topic, separator, chosen, None)
         begin, stop = places(from_cut, until_cut, from_beginning=from_beginning, follow=follow)
         try:
             with stream_consumer(
@@ -175,9 +227,9 @@ def consume(
                 stop=stop,
                 timeout_s=timeout_s,
                 settings=ConsumerSettings(on_truncated=on_truncated.value),
-            ) as reader:
+            ) as stream_reader:
                 reading = True
-                print_stream(reader, printed_as, count)
+                print_stream(stream_reader, printed_as, count)
         except KeyboardInterrupt:
             # Only Ctrl-C ends a consumer that follows.
             if not (follow and reading):
@@ -242,6 +294,18 @@ def _committing(consumer: runnel.Consumer) -> Iterator[runnel.Consumer]:
         consumer.close()
     except KeyboardInterrupt:
         raise typer.Abort from None
+
+
+def _printer(
+    output: RecordOutput,
+    topic: str,
+    separator: bytes | None,
+    chosen: RecordFormat | None,
+    rows: TopicSchema | None,
+) -> Callable[[pa.RecordBatch], None]:
+    if chosen is not None:
+        return partial(_print_formatted, chosen, topic, rows)
+    return RecordWriter(output, topic, separator, typed=rows is not None)
 
 
 def _print_formatted(

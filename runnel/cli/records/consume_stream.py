@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import runnel
     from runnel.consume.settings import ConsumerSettings
-    from runnel.streams.consumer import StreamStart, StreamStop
+    from runnel.streams.consumer import StreamStop
+    from runnel.streams.places import StreamStart
 
 
 def refuse_options(given: Mapping[str, bool]) -> None:

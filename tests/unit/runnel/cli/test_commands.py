@@ -60,6 +60,8 @@ PRINTING = {
     ("cluster", "logs"): (),
     ("cluster", "status"): (),
     ("context", "list"): (),
+    ("group", "describe"): ("g",),
+    ("group", "list"): (),
     ("trace",): ("api-1",),
 }
 

@@ -19,7 +19,8 @@ from runnel.net.offsets import Start, Stop
 from runnel.net.routing import SegmentGoneError
 from runnel.records.cursor import READ_SCHEMA
 from runnel.records.offset_and_term import OffsetAndTerm
-from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
+from runnel.streams.consumer import StreamConsumer, StreamStop
+from runnel.streams.places import StreamQueries, StreamStart
 from schemas.control.streams import EpochInfo, SegmentHistory, SegmentInfo
 from schemas.errors import (
     InvalidRequestError,
@@ -190,12 +191,8 @@ class Stream:
         settings: ConsumerSettings | None = None,
     ) -> StreamConsumer:
         return StreamConsumer(
-            "s/t",
+            StreamQueries("s/t", self.epoch, self.segment, self.head, self.ends),
             self.open,
-            self.epoch,
-            self.segment,
-            self.head,
-            self.ends,
             start,
             stop,
             settings or ConsumerSettings(),

@@ -312,7 +312,7 @@ def test_a_mistyped_command_is_answered_with_the_right_one(command: CommandLine)
     assert [line.split()[0] for line in listed[listed.index("Commands:") :].splitlines()[1:]] == [
         "cluster", "context", "sc", "spu", "dashboard", "create", "apply", "diff", "edit", "label",
         "scale", "get", "describe", "trace", "explain", "delete", "wait", "top", "topic", "stream",
-        "archive", "partition", "pipeline", "produce", "consume", "consumer", "bench",
+        "group", "archive", "partition", "pipeline", "produce", "consume", "consumer", "bench",
     ]  # fmt: skip
 
 

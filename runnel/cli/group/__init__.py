@@ -1,0 +1,1 @@
+"""``runnel group``: groups of readers that share streams and topics."""

@@ -1,0 +1,279 @@
+"""``runnel group``: make, show, move and delete reader groups."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from runnel.cli import completion
+from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
+from runnel.cli.connection import connected
+from runnel.cli.render import age, print_rows
+from schemas.errors import InvalidRequestError
+from schemas.objects.quantities import parse_duration_ms
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from runnel.groups.cut import GroupCut
+    from runnel.groups.group import GroupInfo
+    from runnel.groups.sources import GroupStart
+
+#: Offsets have gaps: nobody can say exactly how many records are left.
+_LAG: Final = "LAG AT MOST"
+app = typer.Typer(
+    help="Groups of readers that share the records of streams and topics.", no_args_is_help=True
+)
+
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Its name.", show_default=False)
+]
+
+
+class GroupOutput(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class Place(StrEnum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+OutputOption = Annotated[GroupOutput, typer.Option("-o", "--output", help="How to print.")]
+
+
+@app.command()
+def create(
+    group: GroupArgument,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="A topic to read; may be repeated.",
+            autocompletion=completion.topics,
+            show_default=False,
+        ),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STREAM",
+            help="A stream to read; may be repeated.",
+            autocompletion=completion.streams,
+            show_default=False,
+        ),
+    ] = None,
+    start: Annotated[Place, typer.Option("--from", help="Where it begins.")] = Place.EARLIEST,
+    lease: Annotated[
+        str,
+        typer.Option(
+            metavar="15s", help="A reader that shows no life for so long loses its segments."
+        ),
+    ] = "15s",
+    checkpoint_every: Annotated[
+        str,
+        typer.Option(
+            metavar="30s", help="How often it notes a place of all readers; 0s for never."
+        ),
+    ] = "30s",
+    sc: ScOption = None,
+) -> None:
+    """Make a reader group.
+
+    `runnel consume TOPIC --group GROUP` makes one, too, when there is none.
+    """
+    if not topic and not stream:
+        raise InvalidRequestError("give at least one --topic or --stream")
+    lease_s, every_s = _seconds("--lease", lease), _seconds("--checkpoint-every", checkpoint_every)
+    with connected(sc) as cluster:
+        cluster.reader_group(
+            group,
+            streams=stream or (),
+            topics=topic or (),
+            start=start.value,
+            lease=lease_s,
+            checkpoint_every=every_s or None,
+        )
+    print(f"group {group} is there")
+
+
+@app.command(name="list")
+def list_(output: OutputOption = GroupOutput.TABLE, sc: ScOption = None) -> None:
+    """Print all reader groups."""
+    with connected(sc) as cluster:
+        found = cluster.reader_groups()
+    if output is GroupOutput.JSON:
+        print(json.dumps({"items": list(map(_json, found))}, indent=2))
+    elif not found:
+        print("no reader groups found", file=sys.stderr)
+    else:
+        print_rows(
+            ("NAME", "SOURCES", "READERS", "SEGMENTS", "FREE", "LAST CHECKPOINT"),
+            [
+                (
+                    one.name,
+                    ",".join(one.sources),
+                    str(len(one.readers)),
+                    str(len(one.segments)),
+                    str(sum(each.reader is None for each in one.segments)),
+                    _age(one.last_checkpoint),
+                )
+                for one in found
+            ],
+        )
+
+
+@app.command()
+def describe(
+    group: GroupArgument, output: OutputOption = GroupOutput.TABLE, sc: ScOption = None
+) -> None:
+    """Show a reader group: its readers, who reads what, and how far behind it is."""
+    with connected(sc) as cluster:
+        found = cluster.reader_group(group).describe()
+    if output is GroupOutput.JSON:
+        print(json.dumps(_json(found), indent=2))
+        return
+    print(f"Name:             {found.name}")
+    print(f"Sources:          {', '.join(found.sources)}")
+    print(f"Lease:            {found.lease_s:g} s")
+    every = f" (every {found.checkpoint_every_s:g} s)" if found.checkpoint_every_s else ""
+    print(f"Last checkpoint:  {_age(found.last_checkpoint)}{every}")
+    for waiting in found.checkpoints:
+        print(f"                  one waits for {', '.join(waiting)}")
+    lag = "not known" if found.lag is None else f"{found.lag:,} records at most"
+    print(f"Lag:              {lag}")
+    print()
+    if found.readers:
+        print_rows(
+            ("READER", "SEGMENTS", "SINCE", "PROCESS"),
+            [(one.name, str(one.segments), _age(one.since), one.by) for one in found.readers],
+        )
+    else:
+        print("No readers: start one with `runnel consume SOURCE --group " + f"{found.name}`")
+    print()
+    print_rows(
+        ("SOURCE", "SEGMENT", "READER", "POSITION", "END", _LAG),
+        [
+            (
+                one.source,
+                one.segment,
+                one.reader or "-",
+                str(one.position),
+                "?" if one.end is None else str(one.end),
+                "?" if one.lag is None else str(one.lag),
+            )
+            for one in found.segments
+        ],
+    )
+    if found.waiting:
+        print(f"\nwaiting for earlier segments: {', '.join(found.waiting)}")
+
+
+@app.command()
+def checkpoint(group: GroupArgument, timeout: TimeoutOption = "60s", sc: ScOption = None) -> None:
+    """Print a place of the whole group, once all its readers have passed it.
+
+    Everything that they printed before it lies before it, and nothing else. A group without readers
+    is where it is. `runnel group reset --to` takes it.
+    """
+    seconds = parse_timeout(timeout)
+    with connected(sc) as cluster:
+        print(cluster.reader_group(group).checkpoint(timeout=seconds))
+
+
+@app.command()
+def reset(
+    group: GroupArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="earliest|latest|checkpoint|CUT|@FILE",
+            help="The beginning of its sources, their end, the last checkpoint, or one that"
+            " `runnel group checkpoint` printed.",
+            show_default=False,
+        ),
+    ],
+    sc: ScOption = None,
+) -> None:
+    """Have a group go on from another place. Readers that are open follow by themselves."""
+    with connected(sc) as cluster:
+        found = cluster.reader_group(group)
+        place: GroupStart
+        match to:
+            case "earliest":
+                place = "earliest"
+            case "latest":
+                place = "latest"
+            case "checkpoint":
+                place = found.last_checkpoint()
+            case _:
+                place = _cut(to)
+        found.reset(place)
+    print(f"group {group} reset to {'the place given' if to[:1] in '{@' else to}")
+
+
+@app.command()
+def offline(
+    group: GroupArgument,
+    reader: Annotated[str, typer.Argument(metavar="READER", show_default=False)],
+    sc: ScOption = None,
+) -> None:
+    """Say that a reader is gone, so that others take its segments before its lease is over.
+
+    A reader that is not gone joins again by itself.
+    """
+    with connected(sc) as cluster:
+        cluster.reader_group(group).offline(reader)
+    print(f"reader {reader} of group {group} is offline")
+
+
+@app.command()
+def delete(group: GroupArgument, sc: ScOption = None) -> None:
+    """Delete a reader group with its positions. Readers that are open end with an error."""
+    with connected(sc) as cluster:
+        cluster.reader_group(group).delete()
+    print(f"group {group} deleted")
+
+
+def _cut(text: str) -> GroupCut:
+    from runnel.groups.cut import GroupCut
+
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"--to: cannot read {text[1:]}: {error}") from error
+    return GroupCut.parse(text)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration_ms(text) / 1000
+    except ValueError as error:
+        raise InvalidRequestError(f"{option}: {error}") from error
+
+
+def _age(when: datetime | None) -> str:
+    return "never" if when is None else f"{age(when.isoformat())} ago"
+
+
+def _json(group: GroupInfo) -> dict[str, Any]:
+    data = {_camel(name): value for name, value in asdict(group).items()}
+    data["lag"] = group.lag
+    data["readers"] = [{**asdict(one), "since": one.since.isoformat()} for one in group.readers]
+    data["segments"] = [{**asdict(one), "lag": one.lag} for one in group.segments]
+    last = group.last_checkpoint
+    data["lastCheckpoint"] = None if last is None else last.isoformat()
+    return data
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

@@ -1,0 +1,339 @@
+"""A reader group as its users see it: its readers, checkpoints, resets, and what it is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self
+
+from runnel.consume.settings import ConsumerSettings, checked_settings
+from runnel.groups import decisions
+from runnel.groups.cut import GroupCut
+from runnel.groups.places import SourceSegment
+from runnel.groups.reader import GroupReader
+from runnel.groups.sources import GroupStart, Source, joined
+from runnel.groups.state import Completed, GroupConfig, Groups, GroupState, Update
+from runnel.groups.store import GIVE_UP_S, GroupStore, check_group_name, this_process
+from runnel.records.record import time_of
+from runnel.state_log.log import StateLog, now_us
+from schemas.errors import DeadlineExceededError, InvalidRequestError, NotFoundError, RunnelError
+from schemas.objects.quantities import is_number
+
+DEFAULT_LEASE_S: Final = 15.0
+DEFAULT_CHECKPOINT_S: Final = 30.0
+_LEASES_S: Final = (1.0, 3_600.0)
+_MOST_CHECKPOINT_S: Final = 86_400.0
+#: How often a call that waits for a checkpoint looks.
+_LOOK_S: Final = 0.1
+#: How long the ends of segments may take; a description then shows none.
+_ENDS_S: Final = 3.0
+
+FindSource = Callable[[str], Awaitable[Source]]
+"""Gives a stream or topic by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderInfo:
+    """A reader of a group. ``by``: its process, and ``since`` when it joined."""
+
+    name: str
+    by: str
+    since: datetime
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentProgress:
+    """An open segment: ``position`` is the next record's offset, as was committed last, and ``end``
+    the offset after the last record, None if nobody answers. ``reader`` is None while it is
+    free."""
+
+    source: str
+    segment: str
+    reader: str | None
+    position: int
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records it is behind at most; None if that is not known."""
+        return None if self.end is None else max(0, self.end - self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group and what it is doing. ``waiting``: segments whose predecessors are not read.
+    ``checkpoints``: the readers that each checkpoint under way waits for."""
+
+    name: str
+    sources: tuple[str, ...]
+    lease_s: float
+    checkpoint_every_s: float
+    generation: int
+    readers: tuple[ReaderInfo, ...]
+    segments: tuple[SegmentProgress, ...]
+    waiting: tuple[str, ...]
+    checkpoints: tuple[tuple[str, ...], ...]
+    last_checkpoint: datetime | None
+
+    @property
+    def lag(self) -> int | None:
+        """The sum over the segments; None if none is known."""
+        known = [one.lag for one in self.segments if one.lag is not None]
+        return sum(known) if known or not self.segments else None
+
+
+class ReaderGroup:
+    """A group that is there. Several processes read it, each with its `reader`."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        name: str,
+        find_source: FindSource,
+        by: str,
+        random: Callable[[], float],
+        opened: Callable[[GroupReader], None],
+    ) -> None:
+        self.name = check_group_name(name)
+        self._store = store
+        self._find_source = find_source
+        self._by = by
+        self._random = random
+        self._opened = opened
+        self._readers: weakref.WeakSet[GroupReader] = weakref.WeakSet()
+
+    def __repr__(self) -> str:
+        return f"<runnel.ReaderGroup {self.name!r}>"
+
+    async def create(
+        self,
+        streams: Sequence[str],
+        topics: Sequence[str],
+        start: GroupStart,
+        lease: float,
+        checkpoint_every: float | None,
+    ) -> None:
+        """Make the group, or find it as it is wanted. Raises ConflictError if it is there with
+        other sources or settings."""
+        config, sources = await self._configured(streams, topics, lease, checkpoint_every)
+        places = joined([await source.places(start) for source in sources])
+        log = await self._store.made_log_of(self.name)
+        uid, by, at_us = self._store.new_id(), this_process(self._by), now_us()
+        await log.update(
+            lambda state: decisions.create(state, self.name, uid, config, places, by, at_us),
+            GIVE_UP_S,
+        )
+
+    async def _configured(
+        self,
+        streams: Sequence[str],
+        topics: Sequence[str],
+        lease: float,
+        checkpoint_every: float | None,
+    ) -> tuple[GroupConfig, list[Source]]:
+        names = [*streams, *topics]
+        if isinstance(streams, str) or isinstance(topics, str) or not names:
+            raise InvalidRequestError(
+                "streams, topics: give lists of names, and at least one of either"
+            )
+        least, most = _LEASES_S
+        if not is_number(lease) or not least <= lease <= most:
+            raise InvalidRequestError(f"lease is {lease!r}; give {least:g} to {most:g} seconds")
+        every = 0.0 if checkpoint_every is None else checkpoint_every
+        if not is_number(every) or not 0 <= every <= _MOST_CHECKPOINT_S:
+            raise InvalidRequestError(
+                f"checkpoint_every is {checkpoint_every!r}; give up to {_MOST_CHECKPOINT_S:g}"
+                " seconds, or None for no checkpoints but those asked for"
+            )
+        sources = [await self._find_source(name) for name in names]
+        uids = {source.name: source.uid for source in sources}
+        return GroupConfig(uids, round(lease * 1000), round(every * 1000)), sources
+
+    def reader(
+        self,
+        name: str | None = None,
+        *,
+        timeout: float | None = None,
+        settings: ConsumerSettings | None = None,
+    ) -> GroupReader:
+        """A reader, by default with a name of its own: ``async with group.reader() as reader``.
+
+        Another process that reads under the name is fenced. ``timeout``: iterating ends when no
+        record has come for so many seconds. Of the settings, ``auto_commit_ms`` says how often
+        positions are committed; None leaves that to `GroupReader.commit`, to checkpoints, and to
+        segments that change hands.
+        """
+        found = f"reader-{self._store.new_id()[:8]}" if name is None else name
+        made = GroupReader(
+            self._store,
+            self.name,
+            check_group_name(found, "name of a reader"),
+            self._find_source,
+            checked_settings(settings),
+            this_process(self._by),
+            self._random,
+            timeout,
+        )
+        self._readers.add(made)
+        self._opened(made)
+        return made
+
+    async def checkpoint(self, *, timeout: float = 60.0) -> GroupCut:
+        """A place of the whole group: everything that its readers handed out before they passed it
+        lies before it, and nothing else. Each reader passes it when its user asks for the next
+        record.
+
+        Raises NotFoundError, OverloadedError while too many checkpoints are under way,
+        DeadlineExceededError after ``timeout`` seconds that names the readers it waits for: it goes
+        on by itself.
+        """
+        log = await self._log_of_group()
+        id_, at_us = self._store.new_id(), now_us()
+        deadline = asyncio.get_running_loop().time() + timeout
+        state = await log.update(
+            lambda state: decisions.begin_checkpoint(state, self.name, id_, at_us, silent=False),
+            GIVE_UP_S,
+        )
+        while True:
+            group = decisions.find(state, self.name)
+            for one in group.completed:
+                if one.id == id_:
+                    return GroupCut.of(one.places, group.config.sources)
+            waiting = [sorted(one.waiting) for one in group.checkpoints if one.id == id_]
+            if not waiting:
+                raise InvalidRequestError(
+                    f"the checkpoint of group {self.name} came to nothing: the group was reset"
+                )
+            if asyncio.get_running_loop().time() >= deadline:
+                raise DeadlineExceededError(
+                    f"the checkpoint of group {self.name} waits for {', '.join(waiting[0])} after"
+                    f" {timeout:g} s: a reader passes it when it asks for its next record. It goes"
+                    " on by itself"
+                )
+            await asyncio.sleep(_LOOK_S)
+            state = await log.read(GIVE_UP_S)
+
+    async def last_checkpoint(self) -> GroupCut:
+        """The newest checkpoint that is complete. Raises NotFoundError if there is none."""
+        group = await self._state()
+        if not group.completed:
+            raise NotFoundError(f"group {self.name} has no checkpoint yet; ask for one")
+        return GroupCut.of(group.completed[-1].places, group.config.sources)
+
+    async def reset(self, to: GroupStart) -> None:
+        """Go on from another place: the beginning or the end of the sources, or a cut. Readers that
+        are open join again by themselves, and read on from there. Raises NotFoundError,
+        InvalidRequestError for a cut that is no place in the sources."""
+        group = await self._state()
+        sources = [await self._find_source(name) for name in group.config.sources]
+        for source in sources:
+            if source.uid != group.config.sources[source.name]:
+                raise InvalidRequestError(
+                    f"{source.name} was deleted and created again since group {self.name} was"
+                    f" made; delete the group, and make it again: runnel group delete {self.name}"
+                )
+        places = joined([await source.places(to) for source in sources])
+        log = await self._log_of_group()
+        by, at_us = this_process(self._by), now_us()
+        await log.update(
+            lambda state: decisions.reset(state, self.name, places, by, at_us), GIVE_UP_S
+        )
+
+    async def offline(self, reader: str) -> None:
+        """Say that a reader is gone: others take its segments at once, from what it committed. If
+        it is not gone, it joins again. Raises NotFoundError."""
+        log = await self._log_of_group()
+        await log.update(lambda state: decisions.offline(state, self.name, reader), GIVE_UP_S)
+
+    async def delete(self) -> None:
+        """Delete the group with its positions. Readers that are open raise NotFoundError. Raises
+        NotFoundError if it is not there."""
+        log = await self._log_of_group()
+        await log.update(lambda state: decisions.delete(state, self.name), GIVE_UP_S)
+
+    async def require(self) -> None:
+        """Raises NotFoundError if the group is not there."""
+        await self._state()
+
+    async def close(self) -> None:
+        """Close the readers that were opened here."""
+        for one in list(self._readers):
+            await one.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for one in list(self._readers):
+            await one.close(commit=error is None)
+
+    async def describe(self) -> GroupInfo:
+        """What the group is doing now. Raises NotFoundError."""
+        group = await self._state()
+        return info_of(self.name, group, await self._ends(group))
+
+    async def _ends(self, group: GroupState) -> Mapping[SourceSegment, int]:
+        """Where open segments end; without those whose source or leader does not answer."""
+        found: dict[SourceSegment, int] = {}
+
+        async def ask(name: str, uid: str) -> None:
+            try:
+                async with asyncio.timeout(_ENDS_S):
+                    source = await self._find_source(name)
+                    if source.uid == uid:
+                        there = [one for one in group.places.open if one.source == name]
+                        found.update(await source.ends(there))
+            except (RunnelError, TimeoutError):
+                return
+
+        await asyncio.gather(*(ask(*one) for one in group.config.sources.items()))
+        return found
+
+    async def _state(self) -> GroupState:
+        log = await self._log_of_group()
+        return decisions.find(await log.read(GIVE_UP_S), self.name)
+
+    async def _log_of_group(self) -> StateLog[Groups, Update]:
+        try:
+            return await self._store.log_of(self.name)
+        except NotFoundError:
+            # Nobody has made a group yet: say that it is this one that is missing.
+            decisions.find({}, self.name)
+            raise
+
+
+def info_of(
+    name: str, group: GroupState, ends: Mapping[SourceSegment, int] | None = None
+) -> GroupInfo:
+    """What a state says to users."""
+    done: Completed | None = group.completed[-1] if group.completed else None
+    return GroupInfo(
+        name=name,
+        sources=tuple(sorted(group.config.sources)),
+        lease_s=group.config.lease_ms / 1000,
+        checkpoint_every_s=group.config.checkpoint_every_ms / 1000,
+        generation=group.generation,
+        readers=tuple(
+            ReaderInfo(reader, one.by, time_of(one.since_us), len(group.owned(reader)))
+            for reader, one in sorted(group.readers.items())
+        ),
+        segments=tuple(
+            SegmentProgress(
+                one.source, one.text, group.owners.get(one), at.offset, (ends or {}).get(one)
+            )
+            for one, at in sorted(group.places.open.items())
+        ),
+        waiting=tuple(str(one) for one in sorted(group.places.waiting)),
+        checkpoints=tuple(tuple(sorted(one.waiting)) for one in group.checkpoints),
+        last_checkpoint=None if done is None else time_of(done.at_us),
+    )

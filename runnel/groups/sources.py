@@ -1,0 +1,197 @@
+"""What a group reads: streams and topics, as its readers and its administration need them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from runnel.consume.consumer import Consumer
+from runnel.consume.settings import ConsumerSettings
+from runnel.groups.cut import GroupCut
+from runnel.groups.places import Places, SourceSegment, Successor
+from runnel.net.offsets import Start, Stop
+from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
+from runnel.streams.places import StreamQueries
+from schemas.control.streams import segment_of
+from schemas.errors import InvalidRequestError
+from schemas.streams.cuts import NOT_BEGUN, StreamCut
+from schemas.streams.epochs import Segment, number_of
+from schemas.streams.key_space import WHOLE
+
+GroupStart = Literal["earliest", "latest"] | GroupCut
+"""Where a group begins, or goes on."""
+OpenPartition = Callable[[int, Start, Stop, ConsumerSettings], Consumer]
+"""Gives a consumer of one partition, or one segment, by its number."""
+
+
+class Source(Protocol):
+    """A stream or a topic."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    async def places(self, start: GroupStart) -> Places:
+        """Where a group begins in it. Raises InvalidRequestError for a cut that is no place in
+        it."""
+        ...
+
+    def open(
+        self, segment: SourceSegment, at: OffsetAndTerm, settings: ConsumerSettings
+    ) -> Consumer:
+        """A consumer of one segment that begins at a place, and ends where the segment does."""
+        ...
+
+    async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
+        """What follows a segment that has ended."""
+        ...
+
+    async def end(self, segment: SourceSegment) -> int | None:
+        """Where a segment that was sealed ends; None if that is not known."""
+        ...
+
+    async def added(self) -> tuple[SourceSegment, ...]:
+        """The partitions that a topic has now; nothing of a stream."""
+        ...
+
+    async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
+        """The offsets after the last committed records."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """See `Source`."""
+
+    uid: str
+    queries: StreamQueries
+    open_segment: OpenPartition
+
+    @property
+    def name(self) -> str:
+        return self.queries.stream
+
+    async def places(self, start: GroupStart) -> Places:
+        if isinstance(start, GroupCut):
+            if self.name not in start.streams:
+                raise InvalidRequestError(f"the cut says nothing of stream {self.name}")
+            place: Literal["earliest", "latest"] | StreamCut = start.streams[self.name]
+        else:
+            place = start
+        begin = await self.queries.frontier(place, await self.queries.epoch(None))
+        places = Places()
+        for one, segment in begin.segments.items():
+            name = self._named(one)
+            places.keys[name] = segment.keys
+            offset = begin.cut.offsets[one]
+            before = await self.queries.predecessors(segment) if offset == NOT_BEGUN else ()
+            missing = frozenset(self._named(b.id) for b in before if not begin.is_done(b))
+            if missing:
+                places.waiting[name] = missing
+            else:
+                places.open[name] = OffsetAndTerm(max(0, offset))
+        return places
+
+    def open(
+        self, segment: SourceSegment, at: OffsetAndTerm, settings: ConsumerSettings
+    ) -> Consumer:
+        number = number_of(segment.id)
+        return self.open_segment(number, _start(number, at), None, settings)
+
+    async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
+        history = await self.queries.history(segment.id)
+        return tuple([await self._following(segment_of(one)) for one in history.successors])
+
+    async def _following(self, one: Segment) -> Successor:
+        before = await self.queries.predecessors(one)
+        return Successor(
+            self._named(one.id),
+            one.keys,
+            tuple((self._named(each.id), each.keys) for each in before),
+        )
+
+    async def end(self, segment: SourceSegment) -> int | None:
+        return (await self.queries.history(segment.id)).end
+
+    async def added(self) -> tuple[SourceSegment, ...]:
+        return ()
+
+    async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
+        found = await self.queries.ends([number_of(one.id) for one in segments])
+        return {one: found[number_of(one.id)] for one in segments}
+
+    def _named(self, segment: int) -> SourceSegment:
+        return SourceSegment(self.name, segment)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """See `Source`. ``count`` gives the number of partitions now, ``ask_ends`` where partitions
+    end."""
+
+    name: str
+    uid: str
+    count: Callable[[], Awaitable[int]]
+    ask_ends: Callable[[Sequence[int]], Awaitable[dict[int, OffsetAndTerm]]]
+    open_partition: OpenPartition
+
+    async def places(self, start: GroupStart) -> Places:
+        partitions = range(await self.count())
+        if isinstance(start, GroupCut):
+            if (cut := start.topics.get(self.name)) is None:
+                raise InvalidRequestError(f"the cut says nothing of topic {self.name}")
+            if cut.uid != self.uid:
+                raise InvalidRequestError(
+                    f"the cut is of an earlier topic {self.name}, which was deleted"
+                )
+            # Those that were added since are read from their beginning.
+            found = {p: cut.places.get(p, NOTHING_READ) for p in partitions}
+        elif start == "latest":
+            found = await self.ask_ends(partitions)
+        else:
+            found = dict.fromkeys(partitions, NOTHING_READ)
+        opened = {SourceSegment(self.name, p): at for p, at in found.items()}
+        return Places(open=opened, keys=dict.fromkeys(opened, WHOLE))
+
+    def open(
+        self, segment: SourceSegment, at: OffsetAndTerm, settings: ConsumerSettings
+    ) -> Consumer:
+        return self.open_partition(segment.id, _start(segment.id, at), None, settings)
+
+    async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
+        return ()
+
+    async def end(self, segment: SourceSegment) -> int | None:
+        return None
+
+    async def added(self) -> tuple[SourceSegment, ...]:
+        return tuple(SourceSegment(self.name, p) for p in range(await self.count()))
+
+    async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
+        found = await self.ask_ends([one.id for one in segments])
+        return {one: found[one.id].offset for one in segments}
+
+
+def _start(number: int, at: OffsetAndTerm) -> Start:
+    """Retention may have removed the first records."""
+    return {number: at} if at.offset else "earliest"
+
+
+def joined(places: Sequence[Places]) -> Places:
+    """Places of several sources."""
+    found = Places()
+    for one in places:
+        found.open.update(one.open)
+        found.waiting.update(one.waiting)
+        found.last.update(one.last)
+        found.keys.update(one.keys)
+    return found
+
+
+def single(settings: ConsumerSettings, segments: int) -> ConsumerSettings:
+    """The settings of one of so many consumers that share what may be read ahead."""
+    share = max(1 << 20, settings.read_ahead_bytes // max(1, segments))
+    return replace(settings, read_ahead_bytes=share)
