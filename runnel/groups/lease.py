@@ -41,13 +41,21 @@ class Lease:
 
 @dataclass(slots=True)
 class Judge:
-    """What one reader has seen of the others: their sessions with counters, and since when."""
+    """What one reader has seen of the others: their sessions with counters, and since when.
+
+    While it could not read the state, or not write to it itself, it has seen nothing: nobody else
+    may have been able to write then. It begins anew after that.
+    """
 
     lease_s: float
     _seen: dict[str, tuple[str, int, float]] = field(default_factory=dict)
+    _looked_s: float = float("-inf")
 
     def observe(self, readers: Mapping[str, Reader], now_s: float) -> None:
         """The state as it was read now."""
+        if now_s - self._looked_s > self.lease_s * RENEWS:
+            self.begin_anew()
+        self._looked_s = now_s
         found = {}
         for name, one in readers.items():
             before = self._seen.get(name)
@@ -55,6 +63,10 @@ class Judge:
             since_s = before[2] if same and before is not None else now_s
             found[name] = (one.session, one.counter, since_s)
         self._seen = found
+
+    def begin_anew(self) -> None:
+        """Count from the next look on."""
+        self._seen.clear()
 
     def dead(self, now_s: float) -> Iterable[tuple[str, str, int]]:
         """Readers of whom nothing was seen for a lease: name, session and counter."""

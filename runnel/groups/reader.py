@@ -341,6 +341,9 @@ class GroupReader:
         sent_s = monotonic()
         state = await self._state_log().update(noted, self._give_up_s)
         if made:
+            if not self._lease.may_hand_out(monotonic()):
+                # Others may not have been able to write, either.
+                self._judge.begin_anew()
             self._lease.confirmed(sent_s)
             self.valid_until_s = self._lease.sent_s + self._lease.lease_s * HANDS_OUT
         return decisions.find(state, self.group)
@@ -405,7 +408,7 @@ class GroupReader:
         now_s = monotonic()
         self._judge.observe(group.readers, now_s)
         for dead in self._judge.dead(now_s):
-            if dead[0] != self.name:
+            if dead[0] != self.name and self._lease.may_hand_out(now_s):
                 _log.warning(
                     "reader %s of group %s has shown no life for %g s: its segments go to others",
                     dead[0],

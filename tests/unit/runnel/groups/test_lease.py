@@ -66,12 +66,21 @@ def test_a_judge() -> None:
     a, b = Reader("s", 0, "test", 0), Reader("t", 0, "test", 0)
     judge.observe({"a": a, "b": b}, 0.0)
     b.counter = 1
+    judge.observe({"a": a, "b": b}, 5.0)
     judge.observe({"a": a, "b": b}, 10.0)
     assert list(judge.dead(14.9)) == []
     assert list(judge.dead(15.0)) == [("a", "s", 0)]
     # Another session under the name begins anew.
-    judge.observe({"a": Reader("u", 0, "test", 0), "b": b}, 15.0)
-    assert list(judge.dead(24.9)) == []
-    assert list(judge.dead(25.0)) == [("b", "t", 1)]
-    judge.observe({}, 26.0)
+    again = Reader("u", 0, "test", 0)
+    judge.observe({"a": again, "b": b}, 15.0)
+    assert list(judge.dead(19.9)) == []
+    assert list(judge.dead(20.0)) == [("b", "t", 1)]
+    # It could not look for a while, or not write.
+    judge.observe({"a": again, "b": b}, 25.0)
+    assert list(judge.dead(39.9)) == []
+    judge.begin_anew()
+    judge.observe({"a": again, "b": b}, 29.0)
+    assert list(judge.dead(43.9)) == []
+    assert len(list(judge.dead(44.0))) == 2
+    judge.observe({}, 33.0)
     assert list(judge.dead(99.0)) == []
