@@ -103,11 +103,11 @@ class Preconditions:
             " another topic"
         )
 
-    def being_sealed(self) -> NotReadyError:
+    def being_sealed(self) -> NotEnoughReplicasError:
         """The error for a batch that waited for the seal to be committed, and waited in vain."""
-        return NotReadyError(
-            f"{self._name} is being sealed, but too few live replicas have the seal so far; try"
-            " again"
+        return NotEnoughReplicasError(
+            f"{self._name} is being sealed: it takes no more records, and too few live replicas"
+            " have the seal so far"
         )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:

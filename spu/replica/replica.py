@@ -329,10 +329,11 @@ class Replica:
         if header.producer_id:
             try:
                 duplicate = self._log.producers.check(header)
-            except NotReadyError:
+            except RunnelError:
                 if (seal := self._preconditions.seal) is None:
                     raise
-                # What it waits for will not come any more.
+                # What it waits for will not come any more; and the log never learns of epochs whose
+                # first batches it refused.
                 return self._refuse_sealed(seal, request, answer)
             if duplicate is not None:
                 return self._when_committed(

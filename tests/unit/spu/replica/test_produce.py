@@ -68,7 +68,8 @@ async def test_given_a_sealed_log_then_only_what_it_has_is_answered(
     await spu.host.assign(assign(assignment_of(revision=6, sealed=True)))
     assert replica.leo == 5
     short = produce_request(timeout_ms=1)
-    with pytest.raises(NotReadyError, match="orders-0 is being sealed, but too few live replicas"):
+    # It says that nothing was appended.
+    with pytest.raises(NotEnoughReplicasError, match="orders-0 is being sealed: it takes no more"):
         await produce(replica, batch_of(), short)
     late = [
         asyncio.create_task(produce(replica, batch_of(producer_id=7, sequence=n))) for n in (1, 2)
@@ -87,9 +88,10 @@ async def test_given_a_sealed_log_then_only_what_it_has_is_answered(
     assert await produce(replica, bytearray(first)) == ProduceResponse(1, 4)
     assert replica.leo == 5
     assert spu.reports[-1].sealed == replica.report().sealed == 4
-    # What it waits for would not come any more.
-    with pytest.raises(SealedError):
-        await produce(replica, batch_of(producer_id=7, sequence=2))
+    # What it waits for would not come any more, and it never heard of this epoch.
+    for epoch, sequence in ((0, 2), (1, 0), (1, 1)):
+        with pytest.raises(SealedError):
+            await produce(replica, batch_of(producer_id=7, producer_epoch=epoch, sequence=sequence))
     assert replica.offsets.list_offsets(LATEST).offset == 4
     assert replica.offsets.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 4
     bounds, _ = replica.offsets.list_segments()
