@@ -2,9 +2,9 @@
 
 All readers compute the same division from the same state: what is free goes, one by one, to
 whoever has least, and by name among equals. So they seldom want the same segment, and a reader that
-takes its share leaves loads that differ by one at most, if they did before. A reader that has two
-more than another gives half of the difference back, once nothing is free; so a group of any size is
-even after about as many rounds as the difference has binary digits.
+takes its share leaves loads that differ by one at most, if they did before. Once nothing is free, a
+reader gives back what it has above the average. So a group of any size is even after one round of
+giving back and one of taking; where the average is no whole number, one more may be needed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,18 @@ def to_acquire(
 def to_release(
     group: GroupState, reader: str, unread: Mapping[SourceSegment, int] | None = None
 ) -> tuple[SourceSegment, ...]:
-    """The segments that a reader should give back now: half of what it has more than whoever has
-    least, those with least unread first."""
+    """The segments that a reader should give back now, those with least unread first."""
     if group.free():
         return ()
     loads = Counter(group.owners.values())
-    least = min((loads[name] for name in group.readers), default=0)
-    count = (loads[reader] - least) // 2
+    least, above = divmod(len(group.owners), len(group.readers))
+    count = max(0, loads[reader] - least - (above > 0))
+    if not count and loads[reader] > least:
+        # It has one more than the least share, as others may: as many of these give one back as
+        # readers lack of theirs.
+        lacking = sum(max(0, least - loads[name]) for name in group.readers)
+        lacking -= sum(max(0, loads[name] - least - 1) for name in group.readers)
+        with_one_more = sorted(name for name in group.readers if loads[name] == least + 1)
+        count = int(with_one_more.index(reader) < lacking)
     owned = sorted(group.owned(reader), key=lambda one: ((unread or {}).get(one, 0), one))
     return tuple(owned[:count])

@@ -16,7 +16,7 @@ from runnel.groups.state import Reader
 
 HANDS_OUT: Final = 2 / 3
 """The part of a lease for which a reader may hand out records."""
-RENEWS: Final = 1 / 3
+RENEWS: Final = 0.4
 """The part of a lease after which a reader without other updates shows that it is alive."""
 
 

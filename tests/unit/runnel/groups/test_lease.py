@@ -42,8 +42,8 @@ def test_given_clocks_of_any_rates_then_nobody_is_dead_who_may_hand_out(
     ("passed_s", "hands_out", "due"),
     [
         (0.0, True, False),
-        (4.9, True, False),
-        (5.0, True, True),
+        (5.9, True, False),
+        (6.0, True, True),
         (9.9, True, True),
         (10.0, False, True),
     ],
