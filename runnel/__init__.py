@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from runnel.records.offset_and_term import OffsetAndTerm
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
     from runnel.records.row_values import Misfit, MisfitError
+    from runnel.shared_state.blocking import SharedState
     from runnel.streams.blocking import StreamConsumer, StreamProducer
     from schemas.daemon.latency import Latencies
     from schemas.errors import (
@@ -154,6 +155,7 @@ __all__ = [
     "Sealed",
     "SealedError",
     "Segments",
+    "SharedState",
     "Spu",
     "Start",
     "Stop",
@@ -200,6 +202,7 @@ _HOMES: Final = {
     "Producer": ".produce.blocking",
     "StreamHandle": ".blocking",
     "connect": ".blocking",
+    "SharedState": ".shared_state.blocking",
     "StreamConsumer": ".streams.blocking",
     "StreamProducer": ".streams.blocking",
     "GroupReader": ".groups.blocking",

@@ -23,6 +23,7 @@ from runnel.net.offsets import TransactionId
 from runnel.produce.counts import ProducerMetrics
 from runnel.produce.producer import Producer
 from runnel.produce.settings import ProducerSettings
+from runnel.shared_state.shared_state import SharedState
 from runnel.streams.consumer import StreamConsumer
 from runnel.streams.producer import StreamProducer
 from schemas.streams.cuts import StreamCut
@@ -38,6 +39,7 @@ __all__ = [
     "ProducerMetrics",
     "ProducerSettings",
     "ReaderGroup",
+    "SharedState",
     "StreamConsumer",
     "StreamCut",
     "StreamHandle",

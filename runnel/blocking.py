@@ -47,6 +47,7 @@ from runnel.produce.producer import Progress
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.produce.write import WRITE_TIMEOUT_S, Written
 from runnel.records.offset_and_term import OffsetAndTerm
+from runnel.shared_state.blocking import SharedState
 from runnel.streams.blocking import StreamConsumer, StreamProducer
 from runnel.streams.consumer import StreamConsumer as AsyncStreamConsumer
 from runnel.streams.consumer import StreamStop
@@ -154,6 +155,12 @@ class Cluster(BlockingAdmin):
     def stream(self, name: str) -> StreamHandle:
         """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
         return StreamHandle(self._thread, self._inner.stream(name))
+
+    @blocking_form_of(client.Cluster.state)
+    def state(self, name: str) -> SharedState:
+        """A small value that many clients read and change: ``cluster.state("settings")``; asks
+        nobody yet."""
+        return SharedState(self._thread, self._inner.state(name))
 
     @blocking_form_of(client.Cluster.reader_group)
     def reader_group(

@@ -43,16 +43,8 @@ _SECTIONS: Final = (
     ("Produce", ("runnel.Producer", "runnel.produce")),
     ("Consume", ("runnel.Consumer", "runnel.consume", "runnel.positions", "runnel.net")),
     ("Streams", ("runnel.StreamHandle", "runnel.streams", "runnel.StreamCut")),
-    (
-        "Reader groups",
-        (
-            "runnel.ReaderGroup",
-            "runnel.GroupReader",
-            "runnel.groups",
-            "runnel.GroupCut",
-            "runnel.GroupInfo",
-        ),
-    ),
+    ("Reader groups", ("runnel.groups",)),
+    ("Shared states", ("runnel.shared_state",)),
     ("What happened", ("runnel.logs",)),
     ("Metrics", ("runnel.metrics", "schemas.daemon.latency")),
     ("Records", ("runnel.records",)),

@@ -15,10 +15,11 @@ from runnel.client.archives import Archives
 from runnel.client.consumers import Consumers
 from runnel.client.groups import ReaderGroups
 from runnel.client.history import History
+from runnel.client.shared_states import SharedStates
 from schemas.objects.html import Row, html_table
 
 
-class Cluster(Archives, Consumers, History, ReaderGroups):
+class Cluster(Archives, Consumers, History, ReaderGroups, SharedStates):
     """A client of one cluster; close it, or use it with ``async with``.
 
     `Cluster.apply`, `Cluster.get`, `Cluster.watch` and their neighbours work on its objects.
@@ -126,6 +127,7 @@ class Cluster(Archives, Consumers, History, ReaderGroups):
             closing.push_async_callback(self._positions.close)
             closing.push_async_callback(self._archives.close)
             closing.push_async_callback(self._groups.close)
+            closing.push_async_callback(self._states.close)
 
 
 async def health_html(cluster: Cluster) -> str:

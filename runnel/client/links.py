@@ -31,11 +31,12 @@ from runnel.positions.store import PositionStore
 from runnel.produce.counts import SendCounts
 from runnel.produce.producer import Producer
 from runnel.records.schema_resolution import ReadColumns
+from runnel.shared_state.shared_state import SharedStateStore
 from runnel.streams.consumer import StreamConsumer
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import NotFoundError, UnreachableError
-from schemas.objects.system_topics import ARCHIVE, GROUPS, POSITIONS, is_system_name
+from schemas.objects.system_topics import ARCHIVE, GROUPS, POSITIONS, STATES, is_system_name
 from schemas.objects.topic import Topic, TopicSpec
 
 #: How long it is taken for true whether a topic has an archive.
@@ -72,6 +73,12 @@ class Links(Admin):
         self._groups = GroupStore(
             lambda: self._route(GROUPS),
             self._make_groups,
+            self.truncate_partition,
+            lambda: secrets.token_hex(8),
+        )
+        self._states = SharedStateStore(
+            lambda: self._route(STATES),
+            self._make_states,
             self.truncate_partition,
             lambda: secrets.token_hex(8),
         )
@@ -165,6 +172,10 @@ class Links(Admin):
     async def _make_archive(self) -> None:
         await self._sc.call("PUT", "/v1/system-topics/archive")
         self._leaders.forget(ARCHIVE)
+
+    async def _make_states(self) -> None:
+        await self._sc.call("PUT", "/v1/system-topics/states")
+        self._leaders.forget(STATES)
 
     async def _make_groups(self) -> None:
         await self._sc.call("PUT", "/v1/system-topics/groups")

@@ -86,10 +86,10 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A chunk of a segment; None: its end."""
+    """A chunk of a segment, why it cannot be read, or None: its end."""
 
     opened: _Open
-    chunk: FetchedChunk | None
+    found: FetchedChunk | BaseException | None
 
 
 class GroupReader:
@@ -120,8 +120,10 @@ class GroupReader:
         self._sources: dict[str, Source] = {}
         self._lease = Lease(0.0)
         self._judge = Judge(0.0)
-        self._queue: asyncio.Queue[_Item | BaseException | None] = asyncio.Queue(_CHUNKS)
+        self._queue: asyncio.Queue[_Item | None] = asyncio.Queue(_CHUNKS)
         self._open: dict[SourceSegment, _Open] = {}
+        #: Up to where segments were read that are to be given back.
+        self._reached: dict[SourceSegment, OffsetAndTerm] = {}
         #: What to give back once the user asks for more.
         self._wanted_back: set[SourceSegment] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -161,15 +163,13 @@ class GroupReader:
         """Join the group. Raises NotFoundError, DeadlineExceededError."""
         if self._closed:
             raise InvalidRequestError(f"reader {self.name!r} is closed; open another")
-        if self._log is not None:
+        if self._looking is not None:
             return
-        self._log = await self._store.log_of(self.group)
-        try:
-            await self._join()
-        except BaseException:
-            self._log = None
-            raise
-        self._looking = asyncio.create_task(self._look_on(), name=f"reader {self.name}")
+        async with self._turn:
+            if self._looking is None:
+                self._log = await self._store.log_of(self.group)
+                await self._join()
+                self._looking = asyncio.create_task(self._look_on(), name=f"reader {self.name}")
 
     async def commit(self) -> None:
         """Commit everything processed: what was handed out, but for the record or batch in hand.
@@ -268,12 +268,12 @@ class GroupReader:
                     if self._exhausted:
                         return False
                     item = await self._queue.get()
-                    if isinstance(item, BaseException):
-                        self._failure = item
-                        raise item
                     if item is None or not (opened := item.opened).live:
                         continue
-                    if item.chunk is None:
+                    if isinstance(item.found, BaseException):
+                        self._failure = item.found
+                        raise item.found
+                    if item.found is None:
                         self._end_later(opened)
                         continue
                     if self.is_due:
@@ -281,7 +281,7 @@ class GroupReader:
                     if self._open.get(opened.segment) is not opened:
                         continue
                     opened.state.rows = opened.consumer.state.rows
-                    opened.state.open(item.chunk)
+                    opened.state.open(item.found)
                     self.current = opened
                     return True
         except TimeoutError:
@@ -360,6 +360,7 @@ class GroupReader:
         self._lease = Lease(config.lease_ms / 1000)
         self._judge = Judge(config.lease_ms / 1000)
         self._session = self._store.new_id()
+        self._exhausted = False
         await self._update(lambda state: decisions.join(*self._me(state), self._by, now_us()))
 
     async def _look_on(self) -> None:
@@ -426,7 +427,7 @@ class GroupReader:
             self._exhausted = True
             self._wake()
         await self._give_back(set(decisions.releases(*self._me({self.group: group}))))
-        if min(group.readers) == self.name:
+        if min(group.readers, default="") == self.name:
             await self._look_for_all(group, now_s)
         self.attention = bool(group.pending(self.name)) or bool(self._wanted_back)
         if self.attention and self._asking:
@@ -480,7 +481,8 @@ class GroupReader:
         owned = group.owned(self.name)
         for one in owned:
             if one not in self._open:
-                self._begin(one, group.places.open[one], len(owned))
+                at = self._reached.pop(one, group.places.open[one])
+                self._begin(one, at, len(owned))
 
     def _begin(self, segment: SourceSegment, at: OffsetAndTerm, count: int) -> None:
         source = self._sources[segment.source]
@@ -503,11 +505,11 @@ class GroupReader:
             try:
                 await self._check_gone(opened, error)
             except RunnelError as lost:
-                await self._queue.put(lost)
+                await self._queue.put(_Item(opened, lost))
             else:
                 await self._queue.put(_Item(opened, None))
         except BaseException as error:
-            await self._queue.put(error)
+            await self._queue.put(_Item(opened, error))
 
     async def _check_gone(self, opened: _Open, error: SegmentGoneError) -> None:
         """A segment was truncated away: nothing is lost to who has read all of it. Raises
@@ -524,6 +526,7 @@ class GroupReader:
     async def _drop(self) -> None:
         """Read nothing more."""
         self._wanted_back.clear()
+        self._reached.clear()
         self.current = None
         opened, self._open = list(self._open.values()), {}
         await _stopped(opened)
@@ -550,7 +553,11 @@ class GroupReader:
             return
         await _stopped(closing)
         places = {opened.segment: opened.processed() for opened in closing}
+        # If it stays the reader's own, it is read on from there.
+        self._reached.update(places)
         await self._update(lambda state: decisions.release(*self._me(state), places))
+        for one in places:
+            self._reached.pop(one, None)
 
     async def _pass_and_give_back(self) -> None:
         if not self.attention:

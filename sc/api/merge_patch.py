@@ -1,29 +1,17 @@
-"""JSON Merge Patch (RFC 7386), and which fields of an object it may change. Pure."""
+"""Which fields of an object a merge patch may change. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from schemas.errors import InvalidRequestError
+from schemas.merge_patch import merge
 from schemas.objects.metadata import Object
 
 MEDIA_TYPE: Final = "application/merge-patch+json"
 #: Fields that identify the object; a patch that gives them must repeat them.
 _IDENTITY: Final = ("apiVersion", "kind")
 _PATCHED: Final = ("labels", "annotations")
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """``target`` after ``patch``: null removes a field, mappings are merged, all else replaces."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
 
 
 def patched(obj: Object, patch: Any) -> dict[str, Any]:

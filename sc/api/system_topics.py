@@ -12,13 +12,13 @@ from sc.controllers.spu_group import leaving
 from sc.store.view import Liveness, View
 from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution
-from schemas.objects.system_topics import GROUPS
+from schemas.objects.system_topics import GROUPS, STATES
 from schemas.objects.topic import Durability, Retention, SegmentSettings, Topic, TopicSpec
 
-#: All records of one consumer name, or one group, are in one partition; writers of one partition
-#: compete. The readers of a group write every few seconds.
+#: All records of one consumer name, one group or one state are in one partition; writers of one
+#: partition compete. The readers of a group write every few seconds.
 PARTITIONS: Final = 4
-GROUP_PARTITIONS: Final = 16
+MORE_PARTITIONS: Final = 16
 LEAST_REPLICAS: Final = 2
 MOST_REPLICAS: Final = 3
 #: Logs of state are short: a segment's file is removed once a later snapshot exists.
@@ -37,7 +37,7 @@ def system_topic(name: str, view: View, now_ms: int) -> Topic:
     there = [spu for spu in known if view.liveness(spu.spec.spu_id, now_ms) is not Liveness.OFFLINE]
     replicas = max(min(LEAST_REPLICAS, len(known)), min(MOST_REPLICAS, len(there)))
     spec = TopicSpec(
-        partitions=GROUP_PARTITIONS if name == GROUPS else PARTITIONS,
+        partitions=MORE_PARTITIONS if name in (GROUPS, STATES) else PARTITIONS,
         replication_factor=max(1, replicas),
         durability=Durability.FSYNC,
         retention=Retention(time=None),

@@ -15,8 +15,15 @@ POSITIONS: Final = "_positions"
 ARCHIVE: Final = "_archive"
 #: The topic that holds the states of reader groups.
 GROUPS: Final = "_groups"
+#: The topic that holds states that clients share.
+STATES: Final = "_states"
 #: The NAME in ``/v1/system-topics/NAME``, and the topic that it stands for.
-SYSTEM_TOPICS: Final = {"positions": POSITIONS, "archive": ARCHIVE, "groups": GROUPS}
+SYSTEM_TOPICS: Final = {
+    "positions": POSITIONS,
+    "archive": ARCHIVE,
+    "groups": GROUPS,
+    "states": STATES,
+}
 
 
 def is_system_name(name: str) -> bool:

@@ -20,6 +20,7 @@ from runnel.state_log import fold
 from sc.api import bodies, listing, merge_patch, requests, selectors
 from sc.store import codec
 from schemas import errors
+from schemas.merge_patch import merge
 from schemas.objects.manifest import manifest, problems, validation, yaml_lines
 from schemas.wire import (
     batch,
@@ -143,7 +144,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     selectors._parse_term,
     selectors._parse_fields,
     listing.Place.parse,
-    merge_patch.merge,
+    merge,
     merge_patch.patched,
     manifest._load_text,
     validation.build_object,

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from runnel.consume.settings import ConsumerSettings
+from runnel.groups import decisions
 from runnel.groups.cut import GroupCut
 from runnel.groups.group import ReaderGroup
 from runnel.groups.reader import GroupReader
 from runnel.records.record import Record
-from schemas.errors import ConflictError, FencedError, InvalidRequestError, NotFoundError
+from schemas.errors import (
+    ConflictError,
+    FencedError,
+    InvalidRequestError,
+    NotFoundError,
+    UnreachableError,
+)
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.records.test_cursor import batch
@@ -89,6 +97,30 @@ async def test_given_a_reader_that_comes_later_then_half_goes_to_it(group: Reade
             await eventually(lambda: len(a.segments()) == len(b.segments()) == 2)
         # It has left: nobody waits for its lease.
         await eventually(lambda: len(a.segments()) == PARTITIONS)
+
+
+async def test_given_segments_that_could_not_be_given_back_then_they_are_read_on(
+    group: ReaderGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From where they were read up to, and not from where was committed last."""
+    release, failed = decisions.release, 0
+
+    def fails(*args: Any) -> Any:
+        nonlocal failed
+        failed += 1
+        if failed <= 2:
+            raise UnreachableError("no leader answers")
+        return release(*args)
+
+    monkeypatch.setattr(decisions, "release", fails)
+    async with reader(group, "a", auto_commit_ms=None) as a:
+        await eventually(lambda: len(a.segments()) == PARTITIONS)
+        before = await everything(a)
+        async with reader(group, "b") as b:
+            await eventually(lambda: len(a.segments()) == len(b.segments()) == 2)
+            found = await asyncio.gather(everything(a), everything(b))
+    assert failed > 2
+    assert Counter([*before, *found[0], *found[1]]) == all_records()
 
 
 async def test_given_records_in_hand_then_they_are_read_again_unless_the_user_asked_for_more(

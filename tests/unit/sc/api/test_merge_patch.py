@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sc.api.merge_patch import merge, patched
+from sc.api.merge_patch import patched
 from schemas.errors import InvalidRequestError
+from schemas.merge_patch import merge
 from tests.unit.sc.builders import topic_of
 
 

@@ -1,0 +1,1 @@
+"""States that clients share under a name, without a server of their own."""
