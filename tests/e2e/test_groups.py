@@ -1,0 +1,97 @@
+"""Reader groups as users have them: by the command, and in the library."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+
+import runnel
+from tests.e2e.conftest import Command
+
+RECORDS = 200
+KEYS = 20
+
+
+def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
+    cluster("create", "topic", "shared", "--partitions", "4")
+    lines = "".join(f"k{n % KEYS}:{n}\n" for n in range(RECORDS))
+    cluster("produce", "shared", "--key-separator", ":", stdin=lines)
+    assert "there is no reader group 'readers'" in cluster.fails(
+        "group", "describe", "readers", code=3
+    )
+    made = cluster("group", "create", "readers", "--topic", "shared", "--lease", "3s")
+    assert made == "group readers is there\n"
+    assert "and its lease is 3 s" in cluster.fails(
+        "group", "create", "readers", "--topic", "shared", code=4
+    )
+    first = cluster("consume", "shared", "--group", "readers", "-n", "70").split()
+    assert len(first) == 70
+    rest = cluster("consume", "shared", "-g", "readers", "--timeout", "1s").split()
+    assert sorted(map(int, first + rest)) == list(range(RECORDS))
+    group = cluster.json("group", "describe", "readers")
+    assert (group["lag"], group["readers"], len(group["segments"])) == (0, [], 4)
+    assert "No readers" in cluster("group", "describe", "readers")
+    (listed,) = (row for row in cluster("group", "list").splitlines() if "readers " in row)
+    assert listed.split()[:5] == ["readers", "shared", "0", "4", "4"]
+    cut = cluster("group", "checkpoint", "readers").strip()
+    cluster("produce", "shared", stdin="more\n")
+    assert cluster("consume", "shared", "-g", "readers", "--timeout", "1s") == "more\n"
+    cluster("group", "reset", "readers", "--to", cut)
+    assert cluster("consume", "shared", "-g", "readers", "--timeout", "1s") == "more\n"
+    cluster("group", "reset", "readers", "--to", "checkpoint")
+    cluster("group", "reset", "readers", "--to", "earliest")
+    again = cluster("consume", "shared", "-g", "readers", "--timeout", "1s").split()
+    assert len(again) == RECORDS + 1
+    for words, code, message in (
+        (("consume", "shared", "-g", "readers", "-B"), 2, "--from-beginning: not with --group"),
+        (("consume", "shared", "--reader", "a"), 2, "--reader: the name of a reader"),
+        (("consume", "other", "-g", "readers"), 2, "group readers reads shared, not other alone"),
+        (("group", "reset", "readers", "--to", "x"), 2, "not a place of a group"),
+        (("group", "offline", "readers", "a"), 3, "has no reader 'a'; its readers: none"),
+        (("group", "create", "g"), 2, "at least one --topic or --stream"),
+    ):
+        assert message in cluster.fails(*words, code=code)
+    assert cluster("group", "delete", "readers") == "group readers deleted\n"
+    assert "readers" not in cluster("group", "list")
+
+
+def test_given_a_stream_that_is_scaled_then_two_readers_have_each_key_in_order(
+    cluster: Command,
+) -> None:
+    cluster("create", "stream", "carts", "--segments", "2")
+    assert cluster.sc is not None
+    found: list[runnel.Record] = []
+
+    def read(group: runnel.ReaderGroup) -> None:
+        with group.reader() as reader:
+            found.extend(reader)
+
+    with runnel.connect(cluster.sc) as client:
+        stream = client.stream("carts")
+        group = client.reader_group("carts", streams=["carts"])
+        readers = [threading.Thread(target=read, args=(group,)) for _ in range(2)]
+        with stream.producer() as producer:
+            for n in range(RECORDS):
+                if n == 50:
+                    readers[0].start()
+                if n % 60 == 59:
+                    producer.flush()
+                    low = stream.epoch().segments[0]
+                    middle = (low.low + low.high) / 2
+                    stream.scale([low.id], [(low.low, middle), (middle, low.high)])
+                if n == 120:
+                    readers[1].start()
+                producer.send(str(n), key=f"k{n % KEYS}")
+        stream.seal()
+        for one in readers:
+            one.join(60)
+            assert not one.is_alive(), "a group ends with its sealed stream"
+        assert group.describe().lag == 0
+        group.delete()
+    by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for record in found:
+        assert record.key is not None
+        assert record.value is not None
+        by_key[bytes(record.key).decode()].append(int(record.value))
+    assert Counter(n for numbers in by_key.values() for n in numbers) == Counter(range(RECORDS))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
