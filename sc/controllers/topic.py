@@ -170,8 +170,16 @@ def _provision(
         if (obstacle := map_too_large(topic, replica_map)) is not None:
             actions.extend(_set(topic, TopicResolution.PENDING, obstacle))
         else:
-            unwritable = [p for p in partitions if p.status.writable is False]
-            reason = _contradiction(topic.spec, partitions) or _unwritable(unwritable, partitions)
+            # A sealed one has nothing left to commit.
+            unwritable = [
+                p
+                for p in partitions
+                if p.status.writable is False and p.status.sealed_offset is None
+            ]
+            found = (_being_sealed(topic, partitions), _unwritable(unwritable, partitions))
+            reason = (
+                _contradiction(topic.spec, partitions) or "; ".join(filter(None, found)) or None
+            )
             status = _status(topic, TopicResolution.PROVISIONED, reason, replica_map)
             if unwritable:
                 status = status.model_copy(update={"writable": False})
@@ -276,6 +284,13 @@ def _contradiction(spec: TopicSpec, partitions: list[Partition]) -> str | None:
             " back"
         )
     return None
+
+
+def _being_sealed(topic: Topic, partitions: list[Partition]) -> str | None:
+    """That not all partitions are sealed yet: until then, `sealed` is only what somebody wants."""
+    if not topic.spec.sealed or all(p.status.sealed_offset is not None for p in partitions):
+        return None
+    return "it is being sealed: not all of its partitions are sealed yet"
 
 
 def _unwritable(found: list[Partition], partitions: list[Partition]) -> str | None:

@@ -27,7 +27,7 @@ from sc.store.view import View
 from schemas.columns.topic_schema import Column
 from schemas.objects.archive import ArchiveSettings
 from schemas.objects.metadata import Metadata
-from schemas.objects.partition import Partition
+from schemas.objects.partition import DesiredState, Partition
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution, TopicSpec, TopicStatus
@@ -423,6 +423,36 @@ COLD = PLAIN.model_copy(update={"spec": PLAIN.spec.model_copy(update={"archive":
 PLAIN_PARTITION = partition_of(PLAIN, 0, (1,))
 RESTORED_PLAIN = PLAIN.with_metadata(annotations={RESTORED: "from its partitions"})
 
+
+def sealing(partition: Partition, end: int | None = None, **status: Any) -> Partition:
+    """It is to be sealed, and is once it has an ``end``."""
+    spec = partition.spec.model_copy(update={"desired": DesiredState.SEALED})
+    more = {"sealed_offset": end, **status}
+    return partition.model_copy(
+        update={"spec": spec, "status": partition.status.model_copy(update=more)}
+    )
+
+
+SEALED = PLACED.model_copy(update={"spec": PLACED.spec.model_copy(update={"sealed": True})})
+BEING_SEALED = "it is being sealed: not all of its partitions are sealed yet"
+SEALING = [
+    pytest.param(
+        cluster(SEALED, sealing(BOTH[0], 5), sealing(BOTH[1])),
+        (becomes(SEALED, DONE, BEING_SEALED, PLACED_ROWS),),
+        id="given-a-partition-that-is-not-sealed-yet-then-said",
+    ),
+    pytest.param(
+        cluster(SEALED, sealing(BOTH[0], 5), sealing(BOTH[1], writable=False)),
+        (unwritable(SEALED, f"{BEING_SEALED}; 1 of 2 partitions commits nothing: t-1"),),
+        id="given-one-that-cannot-be-sealed-then-both-are-said",
+    ),
+    pytest.param(
+        cluster(SEALED, sealing(BOTH[0], 5), sealing(BOTH[1], 7, writable=False)),
+        (),
+        id="given-a-sealed-partition-whose-followers-are-gone-then-it-has-nothing-to-commit",
+    ),
+]
+
 ARCHIVES = [
     pytest.param(
         cluster(COLD, PLAIN_PARTITION),
@@ -503,7 +533,7 @@ SETTINGS_AND_DELETION = [
 
 
 @pytest.mark.parametrize(
-    ("view", "actions"), [*VALIDATION, *PLACING, *ARCHIVES, *SETTINGS_AND_DELETION]
+    ("view", "actions"), [*VALIDATION, *PLACING, *SEALING, *ARCHIVES, *SETTINGS_AND_DELETION]
 )
 def test_topic(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
