@@ -23,6 +23,7 @@ from connection_manager.port_runner import port_runner
 from dashboard.answers.cluster import BY, SharedCluster
 from dashboard.answers.consumers import consumers, consumers_json
 from dashboard.answers.events import events, log_lines, traced
+from dashboard.answers.groups import groups, groups_json
 from dashboard.answers.objects import describe, replicas, segments, series
 from dashboard.answers.once import Shared
 from dashboard.answers.records import read_page, records, serve_tail
@@ -49,6 +50,7 @@ SCREENS: Final = (
     "placement",
     "topics",
     "consumers",
+    "groups",
     "pipelines",
     "streams",
     "spus",
@@ -57,7 +59,7 @@ SCREENS: Final = (
     "logs",
 )
 MAX_SERIES_S: Final = 900
-#: All browsers together ask so often at most for the positions of consumers.
+#: All browsers together ask so often at most for the positions of consumers and groups.
 CONSUMERS_S: Final = 2.0
 #: A scrape waits so long at most for a cluster that does not answer; then it goes without it.
 SCRAPE_S: Final = 2.0
@@ -93,6 +95,7 @@ class DashboardServer:
         self._names = frozenset(name.lower() for name in names)
         self._epochs = Epochs(self._cluster)
         self._consumers = Shared(lambda: consumers(self._cluster), CONSUMERS_S)
+        self._groups = Shared(lambda: groups(self._cluster), CONSUMERS_S)
         self._metrics = _DashboardCollector()
         self._registry = daemon_registry(version("runnel"), [self._metrics])
 
@@ -144,6 +147,7 @@ class DashboardServer:
             web.get("/api/topics/{name}/tail", self._tail),
             web.get("/api/streams/{scope}/{name}/epochs", self._stream_epochs),
             web.get("/api/consumers", self._list_consumers),
+            web.get("/api/groups", self._list_groups),
             web.get("/api/events", self._events),
             web.get("/api/trace/{cause}", self._trace),
             web.get("/api/logs/{daemon}", self._logs),
@@ -246,6 +250,9 @@ class DashboardServer:
 
     async def _list_consumers(self, _request: web.Request) -> web.Response:
         return _json(consumers_json(await self._consumers.get()))
+
+    async def _list_groups(self, _request: web.Request) -> web.Response:
+        return _json(groups_json(await self._groups.get()))
 
     async def _events(self, request: web.Request) -> web.Response:
         query = request.query

@@ -45,6 +45,8 @@ SCREENS: Final = {
     "placement": "/placement",
     "consumers": "/consumers",
     "consumer": "/consumers/billing/orders",
+    "groups": "/groups",
+    "group": "/groups/shipping",
     "spus": "/spus",
     "spu": "/spus/spu-0",
     "events": "/events",

@@ -9,6 +9,7 @@ import {PlacementScreen} from "./screens/placement.js";
 import {TopicsScreen} from "./screens/topics.js";
 import {TopicScreen} from "./screens/topic.js";
 import {ConsumersScreen} from "./screens/consumers.js";
+import {GroupsScreen} from "./screens/groups.js";
 import {PipelinesScreen} from "./screens/pipelines.js";
 import {StreamsScreen, StreamScreen} from "./screens/streams.js";
 import {SpusScreen, SpuScreen} from "./screens/spus.js";
@@ -17,7 +18,7 @@ import {TraceScreen} from "./screens/trace.js";
 
 const NAVIGATION = [
   ["/", "Cluster"], ["/topics", "Topics"], ["/streams", "Streams"], ["/placement", "Placement"], ["/consumers", "Consumers"],
-  ["/pipelines", "Pipelines"], ["/spus", "SPUs"], ["/events", "Events"],
+  ["/groups", "Groups"], ["/pipelines", "Pipelines"], ["/spus", "SPUs"], ["/events", "Events"],
 ];
 
 /** The screen of an address: its title, and what shows it. */
@@ -30,6 +31,7 @@ function screenOf(path, about) {
       if (name) return [`Topic ${name}`, html`<${TopicScreen} key=${name} name=${name} about=${about} />`];
       return ["Topics", html`<${TopicsScreen} />`];
     case "consumers": return ["Consumers", html`<${ConsumersScreen} name=${name} topic=${more} about=${about} />`];
+    case "groups": return [name ? `Group ${name}` : "Reader groups", html`<${GroupsScreen} name=${name} />`];
     case "streams":
       if (name && more) return [`Stream ${name}/${more}`, html`<${StreamScreen} key=${`${name}/${more}`} name=${`${name}/${more}`} />`];
       return ["Streams", html`<${StreamsScreen} />`];
