@@ -104,6 +104,25 @@ async def truncated_between(world: World) -> None:
     await world.submit(truncation({"1.1": 11, "1.2": 5, "2.3": -1}))
 
 
+async def truncated_again(world: World) -> None:
+    """Both cuts name segments of several epochs, and the stream is in a later one. Each record says
+    which to read next, so no look asks more often."""
+    await split(world)
+    await world.settle()
+    quarter = SPACE // 4
+    await world.submit(scale([segment_id(1, 1)], [(0, quarter), (quarter, HALF)], "scale-2"))
+    await world.settle()
+    await world.submit(truncation({"1.1": 3, "1.2": 2, "2.3": -1}, "truncate-0"))
+    await world.settle()
+    merging = [segment_id(2, 4), segment_id(1, 2)]
+    await world.submit(scale(merging, [(quarter, SPACE)], "scale-3"))
+    await world.settle()
+    await world.submit(scale([segment_id(3, 5)], [(quarter, SPACE)], "scale-4"))
+    await world.settle()
+    # 2.4 is done, and 3.5 waits for 1.2.
+    await world.submit(truncation({"2.3": 1, "1.2": 9, "3.5": -1}))
+
+
 async def truncated_behind_a_scale(world: World) -> None:
     """It is checked in its turn: now there is what it names."""
     await split(world)
@@ -125,6 +144,7 @@ COURSES: dict[str, Course] = {
         more_wanted,
         truncated,
         truncated_between,
+        truncated_again,
         truncated_behind_a_scale,
     )
 }
@@ -218,6 +238,12 @@ def test_given_a_merge_then_ids_are_new_and_grow() -> None:
             {"1.1": 11, "1.2": 5},
         ),
         (truncated_behind_a_scale, {"1.1": 0, "1.2": 7}, ["1.1", "1.2"], {"1.2": 7}),
+        (
+            truncated_again,
+            {"2.3": 1, "1.2": 9, "3.5": -1},
+            ["1.2", "2.3", "3.5", "4.6"],
+            {"1.2": 9, "2.3": 1},
+        ),
     ],
 )
 def test_given_a_truncation_then_what_is_before_the_cut_is_gone(

@@ -40,6 +40,7 @@ from sc.controllers.streams.records import (
     is_fixed,
 )
 from sc.dispatch.kv_updater import KvUpdater
+from sc.dispatch.loop import ROUNDS
 from sc.dispatch.records import RecordReader
 from sc.kv.interface import KV, Op, Put, range_all
 from sc.kv.memory import MemoryKV
@@ -77,6 +78,8 @@ class Owner:
 
     def __init__(self, kv: KV, keys: ClusterKeys, leadership: Leadership, spus: tuple[int, ...]):
         self.kv, self.keys = kv, keys
+        #: How often a look asked for records, at most.
+        self.most_rounds = 0
         self.store = LocalStore()
         sessions = {i: SessionState(i, 1, complete=True, seals=True) for i in spus}
         self.view = View(self.store, sessions)
@@ -118,7 +121,8 @@ class Owner:
     async def look(self, key: Key = KEY) -> tuple[Action, ...]:
         """What the controller asks for, by the mirror as it is."""
         view, records = self.view, None
-        for _ in range(8):
+        for number in range(ROUNDS):
+            self.most_rounds = max(self.most_rounds, number)
             actions = reconcile(view, key, 0)
             assert actions == reconcile(view, key, 0), "the same view gives the same actions"
             match actions:
