@@ -204,13 +204,23 @@ class ReadState:
         return records.append_column(READ_TRANSACTION_ID, none)
 
     def _begin_batch(self) -> None:
-        self._records = (
-            records_of(self._topic, self._left[0], self.rows) if self._left else iter(())
-        )
+        """Begin with the records of the first batch that are left: a part of it may have been
+        handed out as a batch."""
+        if not self._left or self._chunk is None:
+            self._records = iter(())
+            return
+        rows = self._left[0]
+        position = self.position.get(self._chunk.partition, 0)
+        if rows.num_rows and rows.column("offset")[0].as_py() < position:
+            rows = rows.slice(int(np.searchsorted(int64_values(rows.column("offset")), position)))
+        self._records = records_of(self._topic, rows, self.rows)
 
     def asked(self) -> None:
         """The user asks for more: everything handed out is processed."""
         self._batch = None
+        if self._began is not None:
+            partition, begun = self._began
+            self._began = (partition, self.position.get(partition, begun))
 
     def with_terms(self, offsets: Mapping[int, int]) -> dict[int, OffsetAndTerm]:
         """Offsets up to which was read, with the terms of the batches below them. For any

@@ -10,7 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from runnel.consume.consumer import check_max_records, check_timeout
+from runnel.consume.consumer import check_max_records
 from runnel.consume.settings import ConsumerSettings
 from runnel.groups import group, reader
 from runnel.groups.cut import GroupCut
@@ -52,18 +52,20 @@ class GroupReader:
 
     @blocking_form_of(reader.GroupReader.commit)
     def commit(self) -> None:
-        """Commit everything that was handed out but for the record or batch in hand."""
+        """Commit everything that was handed out, the record or batch in hand too."""
         self._thread.call(self._inner.commit())
 
     def __iter__(self) -> Iterator[Record]:
         inner = self._inner
         while True:
             if (current := inner.current) is not None:
-                for record in current.state.records():
+                records = current.state.records()
+                while True:
                     # As `is_due`: a call for each record would cost a tenth.
                     if inner.attention or monotonic() >= inner.valid_until_s:
+                        current.state.asked()
                         self._thread.call(inner.attend())
-                    if not current.live:
+                    if not current.live or (record := next(records, None)) is None:
                         break
                     yield record
             if not self._thread.call(inner.open_next(inner.timeout)):
@@ -71,18 +73,13 @@ class GroupReader:
 
     def poll(self, timeout: float | None = None) -> Record | None:
         """The next record; None when none came within ``timeout`` seconds, and at the end."""
-        check_timeout(timeout)
         inner = self._inner
-        while True:
-            if (current := inner.current) is not None:
-                for record in current.state.records():
-                    if inner.is_due:
-                        self._thread.call(inner.attend())
-                    if not current.live:
-                        break
-                    return record
-            if not self._thread.call(inner.open_next(timeout)):
-                return None
+        current = inner.current
+        # Without a call to the client's thread, if there is nothing else to do.
+        records = iter(()) if current is None or inner.is_due else current.state.records()
+        if (current is None or current.live) and (record := next(records, None)) is not None:
+            return record
+        return self._thread.call(inner.poll(timeout))
 
     def batches(self, *, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records as Arrow record batches, as `Consumer.batches`; each is of one segment."""

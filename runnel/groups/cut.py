@@ -46,6 +46,8 @@ class GroupCut:
         """The cut that `str` gave. Raises InvalidRequestError."""
         try:
             data = json.loads(text)
+            if not isinstance(data, dict) or data.keys() != {"streams", "topics"}:
+                raise ValueError("it does not say where streams and topics are")
             cuts = [StreamCut.parse(one) for one in data["streams"]]
             return cls({one.stream: one for one in cuts}, dict(map(_topic, data["topics"].items())))
         except InvalidRequestError as error:

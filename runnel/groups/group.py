@@ -15,7 +15,7 @@ from runnel.groups import decisions
 from runnel.groups.cut import GroupCut
 from runnel.groups.places import SourceSegment
 from runnel.groups.reader import GroupReader
-from runnel.groups.sources import GroupStart, Source, joined
+from runnel.groups.sources import GroupStart, Source, check_start, joined
 from runnel.groups.state import Completed, GroupConfig, Groups, GroupState, Update
 from runnel.groups.store import GIVE_UP_S, GroupStore, check_group_name, this_process
 from runnel.records.record import time_of
@@ -120,6 +120,7 @@ class ReaderGroup:
     ) -> None:
         """Make the group, or find it as it is wanted. Raises ConflictError if it is there with
         other sources or settings."""
+        check_start("start", start)
         config, sources = await self._configured(streams, topics, lease, checkpoint_every)
         places = joined([await source.places(start) for source in sources])
         log = await self._store.made_log_of(self.name)
@@ -165,8 +166,8 @@ class ReaderGroup:
 
         Another process that reads under the name is fenced. ``timeout``: iterating ends when no
         record has come for so many seconds. Of the settings, ``auto_commit_ms`` says how often
-        positions are committed; None leaves that to `GroupReader.commit`, to checkpoints, and to
-        segments that change hands.
+        positions are committed; None leaves that to `GroupReader.commit` alone: checkpoints and
+        segments that change hands then have what was committed last.
         """
         found = f"reader-{self._store.new_id()[:8]}" if name is None else name
         made = GroupReader(
@@ -229,6 +230,7 @@ class ReaderGroup:
         """Go on from another place: the beginning or the end of the sources, or a cut. Readers that
         are open join again by themselves, and read on from there. Raises NotFoundError,
         InvalidRequestError for a cut that is no place in the sources."""
+        check_start("to", to)
         group = await self._state()
         sources = [await self._find_source(name) for name in group.config.sources]
         for source in sources:

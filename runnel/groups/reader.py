@@ -72,6 +72,8 @@ class _Open:
     at: OffsetAndTerm
     consumer: Consumer
     state: ReadState
+    #: Up to where the user committed.
+    committed: OffsetAndTerm
     task: asyncio.Task[None] | None = None
     #: Whether this reader still has it: if not, nothing more of it is handed out.
     live: bool = True
@@ -124,6 +126,12 @@ class GroupReader:
         self._open: dict[SourceSegment, _Open] = {}
         #: Up to where segments were read that are to be given back.
         self._reached: dict[SourceSegment, OffsetAndTerm] = {}
+        self._attending: asyncio.Task[None] | None = None
+        #: A chunk that was taken from the queue and is not handed out yet.
+        self._held: _Item | None = None
+        #: Segments whose end is processed, and not committed.
+        self._uncommitted_ends: list[_Open] = []
+        self._growing: asyncio.Task[None] | None = None
         #: What to give back once the user asks for more.
         self._wanted_back: set[SourceSegment] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -172,23 +180,34 @@ class GroupReader:
                 self._looking = asyncio.create_task(self._look_on(), name=f"reader {self.name}")
 
     async def commit(self) -> None:
-        """Commit everything processed: what was handed out, but for the record or batch in hand.
-        Durable when this returns. Raises FencedError if the reader was called dead meanwhile or
-        another process reads under its name, DeadlineExceededError."""
+        """Commit everything that was handed out, the record or batch in hand too. Durable when this
+        returns. Raises FencedError if the reader was called dead meanwhile or another process reads
+        under its name, DeadlineExceededError."""
         await self.start()
         async with self._turn:
-            await self._update(lambda state: decisions.move(*self._me(state), self._places()))
+            opened = list(self._open.values())
+            places = {one.segment: self._handed_out(one) for one in opened}
+            await self._update(lambda state: decisions.move(*self._me(state), places))
+            for one in opened:
+                one.committed = places[one.segment]
+        ended, self._uncommitted_ends = self._uncommitted_ends, []
+        for one in ended:
+            self._end_later(one, committed=True)
 
     async def poll(self, timeout: float | None = None) -> Record | None:
         """The next record; None when none came within ``timeout`` seconds, and at the end."""
         check_timeout(timeout)
         while True:
             if (current := self.current) is not None:
-                for record in current.state.records():
-                    if self.is_due:
-                        await self.attend()
-                    if not current.live:
-                        break
+                records = current.state.records()
+                if self.is_due:
+                    current.state.asked()
+                    try:
+                        async with asyncio.timeout(timeout):
+                            await self.attend()
+                    except TimeoutError:
+                        return None
+                if current.live and (record := next(records, None)) is not None:
                     return record
             if not await self.open_next(timeout):
                 return None
@@ -210,10 +229,13 @@ class GroupReader:
     async def __aiter__(self) -> AsyncIterator[Record]:
         while True:
             if (current := self.current) is not None:
-                for record in current.state.records():
+                records = current.state.records()
+                while True:
+                    # Before the record is taken: whoever is cancelled here loses none.
                     if self.is_due:
+                        current.state.asked()
                         await self.attend()
-                    if not current.live:
+                    if not current.live or (record := next(records, None)) is None:
                         break
                     yield record
             if not await self.open_next(self.timeout):
@@ -226,7 +248,15 @@ class GroupReader:
 
     async def attend(self) -> None:
         """Do what must be done before the next record is handed out: pass checkpoints, give back
-        segments, renew the lease. What was handed out before is processed."""
+        segments, renew the lease. What was handed out before is processed. It goes on if the caller
+        is cancelled."""
+        if self._attending is None or self._attending.done():
+            self._attending = asyncio.create_task(
+                self._attend(), name=f"reader {self.name} attends"
+            )
+        await asyncio.shield(self._attending)
+
+    async def _attend(self) -> None:
         while self.is_due:
             if self._failure is not None:
                 raise self._failure
@@ -267,17 +297,21 @@ class GroupReader:
                         await self.attend()
                     if self._exhausted:
                         return False
-                    item = await self._queue.get()
+                    # A timeout that comes from here on must not lose it.
+                    item = self._held = self._held or await self._queue.get()
                     if item is None or not (opened := item.opened).live:
+                        self._held = None
                         continue
                     if isinstance(item.found, BaseException):
                         self._failure = item.found
                         raise item.found
                     if item.found is None:
+                        self._held = None
                         self._end_later(opened)
                         continue
                     if self.is_due:
                         await self.attend()
+                    self._held = None
                     if self._open.get(opened.segment) is not opened:
                         continue
                     opened.state.rows = opened.consumer.state.rows
@@ -295,13 +329,11 @@ class GroupReader:
         if self._closed:
             return
         self._closed = True
-        places = {
-            one: self._handed_out(opened) if commit else opened.processed()
-            for one, opened in self._open.items()
-        }
-        if self._settings.auto_commit_ms is None:
-            places = {}
-        tasks = [task for task in (self._looking, *self._ending) if task is not None]
+        places = self._places()
+        if commit and self._commits_by_itself:
+            places = {one: self._handed_out(opened) for one, opened in self._open.items()}
+        running = (self._looking, self._growing, self._attending, *self._ending)
+        tasks = [task for task in running if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -351,6 +383,8 @@ class GroupReader:
     async def _join(self) -> None:
         config = decisions.find(await self._state_log().read(self._give_up_s), self.group).config
         for name, uid in config.sources.items():
+            if name in self._sources:
+                continue
             self._sources[name] = source = await self._find_source(name)
             if source.uid != uid:
                 raise NotFoundError(
@@ -463,16 +497,22 @@ class GroupReader:
                 lambda state: decisions.begin_checkpoint(state, self.group, id_, at_us, silent=True)
             )
             self._checkpoint = (id_, now_s)
-        if now_s - self._grown_s >= _GROWTH_S:
+        waits = self._growing is not None and not self._growing.done()
+        if now_s - self._grown_s >= _GROWTH_S and not waits:
             self._grown_s = now_s
+            # The SC may not answer: the lease is renewed meanwhile.
+            self._growing = asyncio.create_task(self._find_added(), name="added partitions")
+
+    async def _find_added(self) -> None:
+        with suppress(RetryableError, FencedError, NotFoundError):
             for source in self._sources.values():
-                there = await source.added()
-                if any(one not in group.places.keys for one in there):
-                    await self._update(
-                        lambda state, there=there: decisions.found(  # type: ignore[misc]
-                            *self._me(state), there
+                if there := await source.added():
+                    async with self._turn:
+                        await self._update(
+                            lambda state, there=there: decisions.found(  # type: ignore[misc]
+                                *self._me(state), there
+                            )
                         )
-                    )
 
     # -- segments -----------------------------------------------------------------------------
 
@@ -490,7 +530,7 @@ class GroupReader:
         consumer = source.open(segment, at, single(self._settings, count))
         state = ReadState(source.name, with_ids=self._settings.transaction_ids)
         state.begin(number, at.offset, at.term, searching=False)
-        opened = _Open(segment, number, at, consumer, state)
+        opened = _Open(segment, number, at, consumer, state, at)
         self._open[segment] = opened
         opened.task = asyncio.create_task(self._read(opened), name=f"read {segment}")
 
@@ -527,12 +567,21 @@ class GroupReader:
         """Read nothing more."""
         self._wanted_back.clear()
         self._reached.clear()
+        self._uncommitted_ends.clear()
         self.current = None
         opened, self._open = list(self._open.values()), {}
         await _stopped(opened)
 
     def _places(self) -> dict[SourceSegment, OffsetAndTerm]:
-        return {one: opened.processed() for one, opened in self._open.items()}
+        return {one: self._reached_in(opened) for one, opened in self._open.items()}
+
+    @property
+    def _commits_by_itself(self) -> bool:
+        return self._settings.auto_commit_ms is not None
+
+    def _reached_in(self, opened: _Open) -> OffsetAndTerm:
+        """Up to where others need not read a segment again."""
+        return opened.processed() if self._commits_by_itself else opened.committed
 
     def _handed_out(self, opened: _Open) -> OffsetAndTerm:
         offset = opened.state.handed_out().get(opened.number, opened.at.offset)
@@ -552,7 +601,7 @@ class GroupReader:
         if not closing:
             return
         await _stopped(closing)
-        places = {opened.segment: opened.processed() for opened in closing}
+        places = {opened.segment: self._reached_in(opened) for opened in closing}
         # If it stays the reader's own, it is read on from there.
         self._reached.update(places)
         await self._update(lambda state: decisions.release(*self._me(state), places))
@@ -570,8 +619,11 @@ class GroupReader:
         await self._release(back)
         self.attention = False
 
-    def _end_later(self, opened: _Open) -> None:
+    def _end_later(self, opened: _Open, *, committed: bool = False) -> None:
         """All of a segment is processed: say so, while other segments are read on."""
+        if not committed and not self._commits_by_itself:
+            self._uncommitted_ends.append(opened)
+            return
         task = asyncio.create_task(self._end(opened), name=f"end of {opened.segment}")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -591,7 +643,7 @@ class GroupReader:
                 attempt += 1
 
     async def _end_once(self, opened: _Open) -> None:
-        segment, at = opened.segment, opened.processed()
+        segment, at = opened.segment, self._reached_in(opened)
         following = await self._sources[segment.source].after(segment)
         async with self._turn:
             await self._update(

@@ -175,6 +175,15 @@ class TopicSource:
         return {one: found[one.id].offset for one in segments}
 
 
+def check_start(what: str, start: object) -> None:
+    """Raise InvalidRequestError for what is no place to begin at."""
+    if start not in ("earliest", "latest") and not isinstance(start, GroupCut):
+        text = "; of its text, give runnel.GroupCut.parse(text)" if isinstance(start, str) else ""
+        raise InvalidRequestError(
+            f"{what} is {start!r:.60}; give 'earliest', 'latest', or a GroupCut{text}"
+        )
+
+
 def _start(number: int, at: OffsetAndTerm) -> Start:
     """Retention may have removed the first records."""
     return {number: at} if at.offset else "earliest"

@@ -25,6 +25,7 @@ from runnel.state_log.log import now_us
 from runnel.state_log.topic_logs import TopicLogs
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.objects.quantities import check_name
+from schemas.objects.system_topics import is_system_name
 
 #: How long a call waits for a partition that does not answer.
 TIMEOUT_S: Final = 30.0
@@ -51,6 +52,10 @@ class SharedState:
             check_name(name)
         except (TypeError, ValueError) as error:
             raise InvalidRequestError(f"name of a state: {error}") from error
+        if is_system_name(name):
+            raise InvalidRequestError(
+                f"name of a state: {name!r}: names that begin with _ are the system's"
+            )
         self.name = name
         self._store = store
         self._by = by
@@ -65,7 +70,7 @@ class SharedState:
         return {} if found is None else copy.deepcopy(found.value)
 
     async def version(self, *, timeout: float = TIMEOUT_S) -> int:
-        """How many changes made the value what it is; 0 if nobody has written yet."""
+        """How many changes made the value what it is, since it was made; 0 if it is not there."""
         found = await self._find(timeout)
         return 0 if found is None else found.version
 

@@ -15,6 +15,8 @@ from schemas.merge_patch import merge
 
 MAX_BYTES: Final = 1 << 20
 """Of a value as JSON."""
+MAX_DEPTH: Final = 100
+"""Of mappings and lists in each other: every client has to read them."""
 
 Change = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 """Gives the merge patch that changes a value, or None to leave it."""
@@ -129,6 +131,11 @@ def change_value(
             f"the change of state {name!r} gave {patch!r:.60}; give a mapping of the fields to"
             " change, with None for those to remove, or None to change nothing"
         )
+    if _is_deeper(patch, MAX_DEPTH):
+        raise InvalidRequestError(
+            f"the change of state {name!r} has mappings or lists in each other more than"
+            f" {MAX_DEPTH} deep"
+        )
     try:
         plain = json.loads(json.dumps(dict(patch), allow_nan=False))
         after = merge(value, plain)
@@ -150,6 +157,23 @@ def change_value(
 def delete_value(state: SharedValues, name: str) -> tuple[Update, ...]:
     """The update that removes a value; none if it is not there."""
     return (Deleted(name),) if name in state else ()
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Whether mappings and lists lie in each other so deep; without recursion, which has a limit of
+    its own."""
+    level = [value]
+    for _ in range(most + 1):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                below.extend(one.values())
+            elif isinstance(one, list | tuple):
+                below.extend(one)
+        if not below:
+            return False
+        level = below
+    return True
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -74,8 +74,7 @@ ReadRecords = Callable[[Records | None, Sequence[Want]], Awaitable[Records]]
 
 WORKERS = 64
 #: How often a pass may ask for records. It asks for a few, which name the next: a truncation of a
-#: stream that was truncated before asks eight times. Only a controller that never has enough asks so
-#: often.
+#: stream that was truncated before asks eight times. Only one that never has enough asks so often.
 ROUNDS = 64
 #: Writes of one reconcile that are in flight at once, if their order does not matter.
 TOGETHER = 64

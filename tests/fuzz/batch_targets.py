@@ -142,6 +142,8 @@ def _consume(
         whole = state.rest()
         assert whole is not None
         assert whole.column("transaction_id").null_count in (0, whole.num_rows)
+        state = ReadState("orders", with_ids=True)
+        state.rows = typed_rows
         state.open(FetchedChunk(0, [rows], cursor.position))
         try:
             records = list(state.records())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -112,8 +113,15 @@ async def test_given_segments_that_could_not_be_given_back_then_they_are_read_on
             raise UnreachableError("no leader answers")
         return release(*args)
 
+    move = decisions.move
     monkeypatch.setattr(decisions, "release", fails)
-    async with reader(group, "a", auto_commit_ms=None) as a:
+
+    # It shows that it is alive, and commits nothing with that.
+    def no_places(state: Any, name: str, of: str, session: str, _at: Any, **more: Any) -> Any:
+        return move(state, name, of, session, {}, **more)
+
+    monkeypatch.setattr(decisions, "move", no_places)
+    async with reader(group, "a") as a:
         await eventually(lambda: len(a.segments()) == PARTITIONS)
         before = await everything(a)
         async with reader(group, "b") as b:
@@ -129,7 +137,7 @@ async def test_given_records_in_hand_then_they_are_read_again_unless_the_user_as
     a = reader(group, "a")
     iterator = aiter(a)
     got = [place(await anext(iterator)) for _ in range(3)]
-    await a.commit()
+    await eventually(lambda: committed(group, 2))
     # It dies with the third one in hand.
     await dead(a)
     await group.offline("a")
@@ -143,13 +151,18 @@ async def test_given_a_batch_in_hand_then_it_is_not_committed(group: ReaderGroup
     batches = a.batches(max_records=2)
     first = await anext(batches)
     second = await anext(batches)
-    await a.commit()
+    await eventually(lambda: committed(group, first.num_rows))
     await dead(a)
     await group.offline("a")
     async with reader(group, "b") as b:
         found = await everything(b)
     assert len(found) == sum(all_records().values()) - first.num_rows
     assert second.num_rows == 2
+
+
+async def committed(group: ReaderGroup, count: int) -> bool:
+    """Whether so many records are committed."""
+    return sum(one.position for one in (await group.describe()).segments) == count
 
 
 async def dead(of: GroupReader) -> None:
@@ -184,6 +197,82 @@ async def test_given_a_reader_that_shows_no_life_then_others_get_its_segments_an
             found[place(second)] += 1
         found[place(first)] += 1
         assert set(found) == set(all_records())
+
+
+async def test_given_a_timeout_between_a_chunk_and_a_checkpoint_then_no_record_is_lost(
+    world: World, group: ReaderGroup
+) -> None:
+    async with reader(group, "a") as a:
+        assert Counter(await everything(a)) == all_records()
+        async with a._turn:
+            # The checkpoint is seen while the user waits, and cannot be passed before the timeout.
+            asking = asyncio.create_task(a.poll(0.3))
+            await asyncio.sleep(0)
+            a.attention = True
+            fill(world, 0, 1)
+            await world.spu.grown()
+            assert await asking is None
+        assert [place(r) for r in [await a.poll(5)] if r is not None] == [(0, EACH)]
+
+
+async def test_given_a_call_that_is_cancelled_then_no_record_is_lost(group: ReaderGroup) -> None:
+    async with reader(group, "a") as a:
+        first = await a.poll(5)
+        assert first is not None
+        await a._turn.acquire()
+        a.attention = True
+        for call in (a.poll(0.01), asyncio.wait_for(anext(aiter(a)), 0.01)):
+            with suppress(TimeoutError):
+                assert await call is None
+        a._turn.release()
+        assert Counter([place(first), *await everything(a)]) == all_records()
+
+
+async def test_given_records_and_batches_in_turns_then_each_once(group: ReaderGroup) -> None:
+    found: list[tuple[int, int]] = []
+    async with reader(group, "a") as a:
+        while (record := await a.poll(QUIET_S)) is not None:
+            found.append(place(record))
+            async for batch in a.batches(max_records=2):
+                offsets = batch.column("offset").to_pylist()
+                found += [(batch.column("partition")[0].as_py(), n) for n in offsets]
+                break
+    assert Counter(found) == all_records()
+
+
+async def test_given_no_commits_by_itself_then_only_what_was_committed_is_not_read_again(
+    group: ReaderGroup,
+) -> None:
+    async with reader(group, "a", auto_commit_ms=None) as a:
+        iterator = aiter(a)
+        before = [place(await anext(iterator)) for _ in range(3)]
+        await a.commit()
+        await anext(iterator)
+    async with reader(group, "b", auto_commit_ms=None) as b:
+        rest = await everything(b)
+        await b.commit()
+    assert Counter([*before, *rest]) == all_records()
+    async with reader(group, "c") as c:
+        assert await everything(c) == []
+
+
+async def test_given_an_sc_that_does_not_answer_then_the_group_goes_on(
+    world: World, group: ReaderGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def for_long(*_args: object) -> int:
+        await asyncio.sleep(60)
+        return 0
+
+    async with reader(group, "a") as a, reader(group, "b") as b:
+        await eventually(lambda: len(a.segments()) == len(b.segments()) == 2)
+        monkeypatch.setattr("runnel.net.routing.TopicRoute.partition_count_now", for_long)
+        a._grown_s = b._grown_s = 0.0
+        sessions = a._session, b._session
+        # Longer than the lease.
+        await asyncio.sleep(1.5)
+        assert (a._session, b._session) == sessions
+        found = await asyncio.gather(everything(a), everything(b))
+        assert Counter(found[0] + found[1]) == all_records()
 
 
 async def test_given_another_process_under_the_name_then_the_first_is_fenced(
@@ -271,6 +360,10 @@ async def test_refusals(world: World, group: ReaderGroup) -> None:
         await cluster.reader_group("_h", topics=["orders"])
     with pytest.raises(InvalidRequestError, match="not a place of a group"):
         GroupCut.parse("{}")
+    with pytest.raises(InvalidRequestError, match=r"to is '{}'; give .*GroupCut.parse"):
+        await group.reset("{}")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="start is 5; give 'earliest', 'latest', or a"):
+        await cluster.reader_group("h", topics=["orders"], start=5)  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="has no reader 'z'; its readers: none"):
         await group.offline("z")
     (only,) = await cluster.reader_groups()

@@ -201,10 +201,10 @@ def test_given_a_loop_left_in_the_middle_then_it_goes_on_there_by_record_or_batc
 
 @given(
     counts=st.lists(st.integers(1, 3), max_size=4),
-    by_record=st.lists(st.integers(0, 4), max_size=8),
+    turns=st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(1, 2)), max_size=8),
 )
 def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
-    counts: list[int], by_record: list[int]
+    counts: list[int], turns: list[tuple[int, int | None]]
 ) -> None:
     ends = [sum(counts[:n]) for n in range(len(counts) + 1)]
     cursor = Cursor("orders", 1, 0)
@@ -215,13 +215,19 @@ def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
     state = ReadState("orders")
     state.open(FetchedChunk(1, batches, ends[-1] + 1))
     found: list[int] = []
-    for wanted in by_record:
+    for wanted, most in turns:
+        state.asked()
         for record in islice(state.records(), wanted):
             found.append(record.offset)
             assert state.position == {1: record.offset + 1}
-        if (rest := state.rest()) is not None:
+            assert state.processed() == {1: record.offset}
+        state.asked()
+        assert state.processed() == state.position
+        before = dict(state.position)
+        if (rest := state.rest(most)) is not None:
             found += rest.column("offset").to_pylist()
             assert state.position[1] in {found[-1] + 1, ends[-1] + 1}
+            assert not before or state.processed() == before
     while (rest := state.rest()) is not None:
         found += rest.column("offset").to_pylist()
     assert found == list(range(ends[-1]))

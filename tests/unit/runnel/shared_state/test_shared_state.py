@@ -51,12 +51,26 @@ def test_a_value_is_the_fold_of_its_patches(
         assert KIND.read_update(json.loads(json.dumps(KIND.pack_update(update)))) == update
 
 
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = {"d": value} if level % 2 else [value]
+    return value
+
+
+def test_given_a_value_as_deep_as_it_may_be_then_every_client_reads_it() -> None:
+    (update,) = change_value({}, "s", lambda _value: {"a": deep(99)}, "me", 1)
+    state = KIND.apply({}, KIND.read_update(json.loads(json.dumps(KIND.pack_update(update)))))
+    assert state["s"].value == {"a": deep(99)}
+
+
 @pytest.mark.parametrize(
     ("patch", "message"),
     [
         (5, "gave 5; give a mapping of the fields to change"),
         ({"a": {1, 2}}, "cannot be written as JSON: Object of type set"),
         ({"a": float("nan")}, "cannot be written as JSON"),
+        ({"a": deep(101)}, "mappings or lists in each other more than 100 deep"),
         ({"a": "x" * MAX_BYTES}, r"would have 1,048,\d\d\d bytes, and may have 1,048,576"),
     ],
 )
