@@ -167,7 +167,8 @@ class ReaderGroup:
         Another process that reads under the name is fenced. ``timeout``: iterating ends when no
         record has come for so many seconds. Of the settings, ``auto_commit_ms`` says how often
         positions are committed; None leaves that to `GroupReader.commit` alone: checkpoints and
-        segments that change hands then have what was committed last.
+        segments that change hands then have what was committed last, and what follows a segment of
+        a stream is read once its end is committed.
         """
         found = f"reader-{self._store.new_id()[:8]}" if name is None else name
         made = GroupReader(

@@ -254,6 +254,8 @@ class GroupReader:
             self._attending = asyncio.create_task(
                 self._attend(), name=f"reader {self.name} attends"
             )
+            # Nobody may be left to hear of its failure, which the next call meets anew.
+            self._attending.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._attending)
 
     async def _attend(self) -> None:
