@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
 
 from runnel.groups.places import SourceSegment
 from runnel.groups.state import GroupState
 
 
-def to_acquire(
-    group: GroupState, reader: str, unread: Mapping[SourceSegment, int] | None = None
-) -> tuple[SourceSegment, ...]:
-    """The free segments that a reader should take now. ``unread``: how much of each is unread, as
-    far as this reader knows; those with most go first to whoever has least.
+def to_acquire(group: GroupState, reader: str) -> tuple[SourceSegment, ...]:
+    """The free segments that a reader should take now.
 
     A reader with a checkpoint to pass takes nothing, and others do not count on it.
     """
-    free = sorted(group.free(), key=lambda one: (-(unread or {}).get(one, 0), one))
+    free = sorted(group.free())
     if not free or group.pending(reader):
         return ()
     loads = Counter(group.owners.values())
@@ -40,10 +36,8 @@ def to_acquire(
     return tuple(mine)
 
 
-def to_release(
-    group: GroupState, reader: str, unread: Mapping[SourceSegment, int] | None = None
-) -> tuple[SourceSegment, ...]:
-    """The segments that a reader should give back now, those with least unread first."""
+def to_release(group: GroupState, reader: str) -> tuple[SourceSegment, ...]:
+    """The segments that a reader should give back now."""
     if group.free():
         return ()
     loads = Counter(group.owners.values())
@@ -56,5 +50,4 @@ def to_release(
         lacking -= sum(max(0, loads[name] - least - 1) for name in group.readers)
         with_one_more = sorted(name for name in group.readers if loads[name] == least + 1)
         count = int(with_one_more.index(reader) < lacking)
-    owned = sorted(group.owned(reader), key=lambda one: ((unread or {}).get(one, 0), one))
-    return tuple(owned[:count])
+    return tuple(sorted(group.owned(reader))[:count])

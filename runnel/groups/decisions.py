@@ -153,15 +153,9 @@ def move(
     return (Moved(group, reader, news),) if news or alive else ()
 
 
-def acquire(
-    state: Groups,
-    group: str,
-    reader: str,
-    session: str,
-    unread: Mapping[SourceSegment, int] | None = None,
-) -> tuple[Update, ...]:
+def acquire(state: Groups, group: str, reader: str, session: str) -> tuple[Update, ...]:
     there = _session_of(state, group, reader, session)
-    wanted = to_acquire(there, reader, unread)
+    wanted = to_acquire(there, reader)
     return (Acquired(group, reader, wanted),) if wanted else ()
 
 

@@ -87,12 +87,12 @@ def test_mutant_given_an_acquire_during_a_pending_checkpoint_then_seen(
 ) -> None:
     acquire = balance.to_acquire
 
-    def hasty(group, reader, unread=None):  # type: ignore[no-untyped-def]
+    def hasty(group, reader):  # type: ignore[no-untyped-def]
         waiting = [(one, one.waiting) for one in group.checkpoints]
         for one, _ in waiting:
             one.waiting = set()
         try:
-            return acquire(group, reader, unread)
+            return acquire(group, reader)
         finally:
             for one, names in waiting:
                 one.waiting = names
