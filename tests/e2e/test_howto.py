@@ -45,6 +45,7 @@ ELSEWHERE = {
 #: What must be so before a command, and what is added to it so that it ends.
 BEFORE = {"runnel wait topic orders --for deleted": "runnel delete topic orders"}
 ADDED = {
+    r"runnel consume .*--group": ("--timeout", "1s"),
     r"runnel consume (?!.*--no-follow)": ("--no-follow",),
     r"runnel partition elect": ("--yes",),
     r"runnel (topic|stream) seal|runnel stream truncate": ("--yes",),
@@ -143,7 +144,8 @@ def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
         "archive", "backup", "coming-from-kafka", "contexts", "dashboard", "edge-spu",
         "inspect-a-log", "named-consumers", "objects",
-        "pipelines", "ports", "read-records", "spu-groups", "streams", "systemd", "transaction-ids",
+        "pipelines", "ports", "read-records", "reader-groups", "spu-groups", "streams", "systemd",
+        "transaction-ids",
         "trouble", "typed-topics", "upgrades",
     }  # fmt: skip
     others = {"more-machines", "three-hosts", "hosts", "etcd", "install"}
@@ -329,6 +331,50 @@ def test_named_consumers(reader: Callable[[str], Reader]) -> None:
     assert len(charged) == 300
     assert stored == []
     page.follow()
+
+
+def test_reader_groups(reader: Callable[[str], Reader], cluster: Command, tmp_path: Path) -> None:
+    page = reader("reader-groups")
+    page.topic("orders", partitions=3)
+    with page.cluster.producer("orders") as producer:
+        for number in range(30):
+            producer.send(b"tea", key=str(number).encode())
+    charged: list[library.Record] = []
+
+    class Ending:
+        """The runnel of the page, whose reader waits for more."""
+
+        @staticmethod
+        def connect() -> library.Cluster:
+            return library.connect(cluster.sc)
+
+    (text,) = page.page.python
+    ends = text.replace("group.reader()", "group.reader(timeout=1.0)")
+    exec(ends, {"runnel": Ending, "charge": charged.append})  # noqa: S102
+    assert len(charged) == 30
+    for shown in page.page.commands:
+        words = tuple(until_a_shell_takes_over(shown.words))
+        printed = page.run(Shown(words))
+        if ">" in shown.words:
+            (tmp_path / shown.words[-1]).write_text(printed)
+    page.cluster.reader_group("billing").delete()
+
+
+def test_shared_states(reader: Callable[[str], Reader], cluster: Command) -> None:
+    page = reader("shared-states")
+    names: dict[str, Any] = {"runnel": library}
+    first, *others = page.page.python
+    settings = page.cluster.state("settings")
+    settings.delete()
+    exec(first.replace("runnel.connect()", f"runnel.connect({cluster.sc!r})"), names)  # noqa: S102
+    names["settings"] = settings
+    for text in others:
+        exec(text, names)  # noqa: S102
+    assert names["mine"]
+    assert settings.read() == {
+        "rate": 100, "regions": {"eu": True, "us": True}, "runs": 1, "leader": "host-7",
+    }  # fmt: skip
+    settings.delete()
 
 
 @pytest.mark.long

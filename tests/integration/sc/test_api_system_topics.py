@@ -37,7 +37,7 @@ async def test_given_another_name_then_not_found(sc: RunningSc) -> None:
     status, answer = await call(sc, "PUT", "/v1/system-topics/orders")
     assert (status, answer["message"]) == (
         404,
-        "there is no system topic 'orders'; known ones: positions, archive",
+        "there is no system topic 'orders'; known ones: positions, archive, groups, states",
     )
 
 
