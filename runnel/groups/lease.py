@@ -18,6 +18,8 @@ HANDS_OUT: Final = 2 / 3
 """The part of a lease for which a reader may hand out records."""
 RENEWS: Final = 0.4
 """The part of a lease after which a reader without other updates shows that it is alive."""
+LOOKED: Final = 1 / 3
+"""The part of a lease that counts as watched between two looks, at most."""
 
 
 @dataclass(slots=True)
@@ -41,37 +43,44 @@ class Lease:
 
 @dataclass(slots=True)
 class Judge:
-    """What one reader has seen of the others: their sessions with counters, and since when.
+    """What one reader has seen of the others: their sessions with counters, and for how long it has
+    watched these without a change.
 
-    While it could not read the state, or not write to it itself, it has seen nothing: nobody else
-    may have been able to write then. It begins anew after that.
+    Time in which it did not look counts for little: nobody may have been able to write then, and a
+    judge that is slow should judge all the same.
     """
 
     lease_s: float
     _seen: dict[str, tuple[str, int, float]] = field(default_factory=dict)
-    _looked_s: float = float("-inf")
+    _looked_s: float | None = None
 
     def observe(self, readers: Mapping[str, Reader], now_s: float) -> None:
         """The state as it was read now."""
-        if now_s - self._looked_s > self.lease_s * RENEWS:
-            self.begin_anew()
+        passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+        counted_s = min(passed_s, self.lease_s * LOOKED)
         self._looked_s = now_s
         found = {}
         for name, one in readers.items():
             before = self._seen.get(name)
             same = before is not None and before[:2] == (one.session, one.counter)
-            since_s = before[2] if same and before is not None else now_s
-            found[name] = (one.session, one.counter, since_s)
+            watched_s = before[2] + counted_s if same and before is not None else 0.0
+            found[name] = (one.session, one.counter, watched_s)
         self._seen = found
 
-    def begin_anew(self) -> None:
-        """Count from the next look on."""
-        self._seen.clear()
+    def spare(self) -> None:
+        """This reader could not write for a while: others may have had the same trouble, and get
+        half a lease to say that they are alive."""
+        most_s = self.lease_s / 2
+        self._seen = {
+            name: (session, counter, min(watched_s, most_s))
+            for name, (session, counter, watched_s) in self._seen.items()
+        }
 
-    def dead(self, now_s: float) -> Iterable[tuple[str, str, int]]:
-        """Readers of whom nothing was seen for a lease: name, session and counter."""
+    def dead(self) -> Iterable[tuple[str, str, int]]:
+        """Readers that were watched for a lease without a sign of life: name, session and
+        counter."""
         return [
             (name, session, counter)
-            for name, (session, counter, since_s) in self._seen.items()
-            if now_s - since_s >= self.lease_s
+            for name, (session, counter, watched_s) in self._seen.items()
+            if watched_s >= self.lease_s
         ]

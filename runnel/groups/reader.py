@@ -377,7 +377,7 @@ class GroupReader:
         if made:
             if not self._lease.may_hand_out(monotonic()):
                 # Others may not have been able to write, either.
-                self._judge.begin_anew()
+                self._judge.spare()
             self._lease.confirmed(sent_s)
             self.valid_until_s = self._lease.sent_s + self._lease.lease_s * HANDS_OUT
         return decisions.find(state, self.group)
@@ -444,7 +444,7 @@ class GroupReader:
         decisions.move(*self._me(state), {})
         now_s = monotonic()
         self._judge.observe(group.readers, now_s)
-        for dead in self._judge.dead(now_s):
+        for dead in self._judge.dead():
             if dead[0] != self.name and self._lease.may_hand_out(now_s):
                 _log.warning(
                     "reader %s of group %s has shown no life for %g s: its segments go to others",

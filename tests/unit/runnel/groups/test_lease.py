@@ -19,23 +19,30 @@ def test_given_clocks_of_any_rates_then_nobody_is_dead_who_may_hand_out(
     mine: float, others: float, updates: list[tuple[float, float, float]]
 ) -> None:
     """Each update: the pause before it is sent, the time until it stands, and until the judge reads
-    it; all in seconds of a clock that neither has."""
+    it; all in seconds of a clock that neither has. Both look at every second of that."""
     lease, judge = Lease(LEASE_S), Judge(LEASE_S)
-    reader = Reader("s", 0, "test", 0)
+    sent: list[float] = []
+    stands: list[float] = []
+    seen: list[float] = []
     now_s = 0.0
-    for pause, stands, read in updates:
-        now_s += pause
-        sent_s = now_s
-        reader.counter += 1
-        confirmed_s, observed_s = sent_s + stands, sent_s + stands + read
-        # It is read before the next one stands.
-        lease.confirmed(sent_s * mine)
-        judge.observe({"a": reader}, observed_s * others)
-        now_s = confirmed_s
-        for look in range(60):
-            at_s = observed_s + look
-            if list(judge.dead(at_s * others)):
-                assert not lease.may_hand_out(at_s * mine)
+    for pause_s, until_s, read_s in updates:
+        sent.append(now_s + pause_s)
+        # The next one is sent after this one stands, and read no earlier.
+        now_s = sent[-1] + until_s
+        stands.append(now_s)
+        seen.append(max(now_s + read_s, *seen, 0.0))
+    at_s = 0.0
+    while at_s < now_s + 60:
+        for index, stands_s in enumerate(stands):
+            if stands_s <= at_s:
+                lease.confirmed(sent[index] * mine)
+        counter = sum(seen_s <= at_s for seen_s in seen)
+        if counter:
+            judge.observe({"a": Reader("s", counter, "test", 0)}, at_s * others)
+        # What it appends compares the counter: an update that it has not read keeps that out.
+        if list(judge.dead()) and counter == sum(stands_s <= at_s for stands_s in stands):
+            assert not lease.may_hand_out(at_s * mine)
+        at_s += 1.0
 
 
 @pytest.mark.parametrize(
@@ -61,26 +68,44 @@ def test_given_no_update_that_stands_then_nothing_is_handed_out() -> None:
     assert not Lease(LEASE_S).may_hand_out(0.0)
 
 
+def watched(judge: Judge, readers: dict[str, Reader], begin_s: float, end_s: float) -> None:
+    """It looks every second."""
+    for second in range(int(begin_s), int(end_s) + 1):
+        judge.observe(readers, float(second))
+
+
 def test_a_judge() -> None:
     judge = Judge(LEASE_S)
     a, b = Reader("s", 0, "test", 0), Reader("t", 0, "test", 0)
-    judge.observe({"a": a, "b": b}, 0.0)
+    watched(judge, {"a": a, "b": b}, 0, 10)
     b.counter = 1
-    judge.observe({"a": a, "b": b}, 5.0)
-    judge.observe({"a": a, "b": b}, 10.0)
-    assert list(judge.dead(14.9)) == []
-    assert list(judge.dead(15.0)) == [("a", "s", 0)]
+    watched(judge, {"a": a, "b": b}, 11, 14)
+    assert list(judge.dead()) == []
+    watched(judge, {"a": a, "b": b}, 15, 15)
+    assert list(judge.dead()) == [("a", "s", 0)]
     # Another session under the name begins anew.
     again = Reader("u", 0, "test", 0)
-    judge.observe({"a": again, "b": b}, 15.0)
-    assert list(judge.dead(19.9)) == []
-    assert list(judge.dead(20.0)) == [("b", "t", 1)]
-    # It could not look for a while, or not write.
-    judge.observe({"a": again, "b": b}, 25.0)
-    assert list(judge.dead(39.9)) == []
-    judge.begin_anew()
-    judge.observe({"a": again, "b": b}, 29.0)
-    assert list(judge.dead(43.9)) == []
-    assert len(list(judge.dead(44.0))) == 2
-    judge.observe({}, 33.0)
-    assert list(judge.dead(99.0)) == []
+    watched(judge, {"a": again, "b": b}, 16, 25)
+    assert list(judge.dead()) == []
+    watched(judge, {"a": again, "b": b}, 26, 26)
+    assert list(judge.dead()) == [("b", "t", 1)]
+    # It could not write meanwhile.
+    judge.spare()
+    watched(judge, {"a": again, "b": b}, 27, 31)
+    assert list(judge.dead()) == []
+    watched(judge, {"a": again, "b": b}, 32, 34)
+    assert list(judge.dead()) == [("a", "u", 0), ("b", "t", 1)]
+    judge.observe({}, 35.0)
+    assert list(judge.dead()) == []
+
+
+@pytest.mark.parametrize(("pause_s", "looks"), [(100.0, 3), (6.0, 3), (4.0, 4)])
+def test_a_judge_that_looks_seldom_needs_some_looks(pause_s: float, looks: int) -> None:
+    """An outage is no proof, and a slow judge judges in the end."""
+    judge = Judge(LEASE_S)
+    a = Reader("s", 0, "test", 0)
+    judge.observe({"a": a}, 0.0)
+    for number in range(1, looks + 1):
+        assert list(judge.dead()) == []
+        judge.observe({"a": a}, number * pause_s)
+    assert list(judge.dead()) == [("a", "s", 0)]
