@@ -21,7 +21,6 @@ import pytest
 import runnel
 from tests.architecture.source import ROOT
 from tests.chaos.replication.spus import SPUS, Fleet
-from tests.contract.kv.etcd_server import require_etcd
 from tests.e2e.conftest import Command
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -115,11 +114,10 @@ class Readers:
         return sorted(found)
 
 
-@pytest.fixture(params=["sqlite", "etcd"])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    if request.param == "etcd":
-        require_etcd()
-    made = Fleet(Command(tmp_path / "home", kv=request.param))
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    # The state of a group is in a log, whatever the SC keeps its objects in.
+    made = Fleet(Command(tmp_path / "home"))
     made.home.mkdir(parents=True)
     yield made
     made.stop()
