@@ -329,11 +329,15 @@ class Replica:
         if header.producer_id:
             try:
                 duplicate = self._log.producers.check(header)
-            except RunnelError:
-                if (seal := self._preconditions.seal) is None:
-                    raise
+            except RunnelError as error:
                 # What it waits for will not come any more; and the log never learns of epochs whose
-                # first batches it refused.
+                # first batches it refused. Any other batch may be in the log, so that its producer
+                # must not write it elsewhere.
+                absent = isinstance(error, NotReadyError) or self._log.producers.is_new_epoch(
+                    header
+                )
+                if (seal := self._preconditions.seal) is None or not absent:
+                    raise
                 return self._refuse_sealed(seal, request, answer)
             if duplicate is not None:
                 return self._when_committed(

@@ -107,6 +107,11 @@ class ProducerTable:
             f" ago; only the last {REMEMBERED_BATCHES} batches can be recognised"
         )
 
+    def is_new_epoch(self, header: BatchHeader) -> bool:
+        """Whether this log certainly holds nothing of a batch's epoch: it knows an earlier one."""
+        known = self._producers.get(header.producer_id)
+        return known is not None and header.producer_epoch > known.epoch
+
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """Remember an appended batch. Batches without a producer id are ignored."""
         producer_id = header.producer_id

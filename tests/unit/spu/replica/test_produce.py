@@ -23,6 +23,7 @@ from schemas.errors import (
 from schemas.objects.topic import Durability, LogSettings
 from schemas.wire.batch import CONTROL_FLAG
 from schemas.wire.record_requests import LATEST, Acks, PositionBy, ProduceResponse
+from spu.replication.producer_state import REMEMBERED_BATCHES
 from tests.unit.spu.builders import (
     Spu,
     assign,
@@ -96,6 +97,23 @@ async def test_given_a_sealed_log_then_only_what_it_has_is_answered(
     assert replica.offsets.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 4
     bounds, _ = replica.offsets.list_segments()
     assert bounds.lac == 3
+
+
+async def test_given_a_sealed_log_then_a_batch_that_it_may_have_is_not_refused_as_sealed(
+    spu: Spu,
+) -> None:
+    """Its producer would write it to another segment, a second time."""
+    replica = await spu.serve()
+    for sequence in range(REMEMBERED_BATCHES + 1):
+        await produce(replica, batch_of(producer_id=7, producer_epoch=1, sequence=sequence))
+    await spu.host.assign(assign(assignment_of(revision=6, sealed=True)))
+    await until(lambda: replica.report().sealed is not None)
+    with pytest.raises(InvalidRequestError, match="was appended long ago"):
+        await produce(replica, batch_of(producer_id=7, producer_epoch=1, sequence=0))
+    with pytest.raises(FencedError):
+        await produce(replica, batch_of(producer_id=7, producer_epoch=0, sequence=3))
+    with pytest.raises(SealedError):
+        await produce(replica, batch_of(producer_id=7, producer_epoch=2, sequence=4))
 
 
 async def test_given_acks_none_then_appended_and_not_answered(spu: Spu) -> None:
