@@ -218,6 +218,11 @@ class ReadState:
     def asked(self) -> None:
         """The user asks for more: everything handed out is processed."""
         self._batch = None
+
+    def has_processed(self) -> None:
+        """As `asked`, in the middle of a chunk: the record in hand is processed, too. Only for the
+        one user of all that is handed out."""
+        self.asked()
         if self._began is not None:
             partition, begun = self._began
             self._began = (partition, self.position.get(partition, begun))

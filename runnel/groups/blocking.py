@@ -63,7 +63,7 @@ class GroupReader:
                 while True:
                     # As `is_due`: a call for each record would cost a tenth.
                     if inner.attention or monotonic() >= inner.valid_until_s:
-                        current.state.asked()
+                        current.state.has_processed()
                         self._thread.call(inner.attend())
                     if not current.live or (record := next(records, None)) is None:
                         break
@@ -87,7 +87,7 @@ class GroupReader:
         inner = self._inner
         while True:
             while (current := inner.current) is not None:
-                current.state.asked()
+                current.state.has_processed()
                 if inner.is_due:
                     self._thread.call(inner.attend())
                 if not current.live or (rest := current.state.rest(max_records)) is None:

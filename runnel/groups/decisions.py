@@ -49,7 +49,6 @@ def find(state: Groups, group: str) -> GroupState:
 def create(
     state: Groups,
     group: str,
-    uid: str,
     config: GroupConfig,
     places: Places,
     by: str,
@@ -58,7 +57,7 @@ def create(
     """Make a group; nothing if it is there with the same sources and settings. Raises ConflictError
     if it is there with others."""
     if (there := state.get(group)) is None:
-        return (Created(group, uid, config, places, by, at_us),)
+        return (Created(group, config, places, by, at_us),)
     if (why := difference(there.config, config)) is not None:
         raise ConflictError(
             f"reader group {group!r} is there, and {why}; leave that out to use it as it is, or"

@@ -124,9 +124,9 @@ class ReaderGroup:
         config, sources = await self._configured(streams, topics, lease, checkpoint_every)
         places = joined([await source.places(start) for source in sources])
         log = await self._store.made_log_of(self.name)
-        uid, by, at_us = self._store.new_id(), this_process(self._by), now_us()
+        by, at_us = this_process(self._by), now_us()
         await log.update(
-            lambda state: decisions.create(state, self.name, uid, config, places, by, at_us),
+            lambda state: decisions.create(state, self.name, config, places, by, at_us),
             GIVE_UP_S,
         )
 

@@ -201,7 +201,7 @@ class GroupReader:
             if (current := self.current) is not None:
                 records = current.state.records()
                 if self.is_due:
-                    current.state.asked()
+                    current.state.has_processed()
                     try:
                         async with asyncio.timeout(timeout):
                             await self.attend()
@@ -217,7 +217,7 @@ class GroupReader:
         check_max_records(max_records)
         while True:
             while (current := self.current) is not None:
-                current.state.asked()
+                current.state.has_processed()
                 if self.is_due:
                     await self.attend()
                 if not current.live or (rest := current.state.rest(max_records)) is None:
@@ -233,7 +233,7 @@ class GroupReader:
                 while True:
                     # Before the record is taken: whoever is cancelled here loses none.
                     if self.is_due:
-                        current.state.asked()
+                        current.state.has_processed()
                         await self.attend()
                     if not current.live or (record := next(records, None)) is None:
                         break
@@ -284,7 +284,7 @@ class GroupReader:
         FencedError if another process reads under the name."""
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         if self.current is not None:
-            self.current.state.asked()
+            self.current.state.has_processed()
             self.current = None
         self._asking = True
         try:
@@ -385,7 +385,8 @@ class GroupReader:
     async def _join(self) -> None:
         config = decisions.find(await self._state_log().read(self._give_up_s), self.group).config
         for name, uid in config.sources.items():
-            if name in self._sources:
+            known = self._sources.get(name)
+            if known is not None and known.uid == uid:
                 continue
             self._sources[name] = source = await self._find_source(name)
             if source.uid != uid:

@@ -80,7 +80,6 @@ class GroupState:
     """``generation`` counts resets: all readers join anew after one. ``owners``: the reader of each
     open segment that is not free."""
 
-    uid: str
     config: GroupConfig
     generation: int
     by: str
@@ -114,7 +113,6 @@ Groups = dict[str, GroupState]
 @dataclass(frozen=True, slots=True)
 class Created:
     group: str
-    uid: str
     config: GroupConfig
     places: Places
     by: str
@@ -265,7 +263,7 @@ class GroupsState:
         """The state after an update; ``state`` itself is changed."""
         if isinstance(update, Created):
             state[update.group] = GroupState(
-                update.uid, update.config, 1, update.by, update.at_us, update.places.copy()
+                update.config, 1, update.by, update.at_us, update.places.copy()
             )
         elif isinstance(update, Deleted):
             state.pop(update.group, None)
@@ -432,7 +430,6 @@ def _read_places(data: Any) -> Places:
 
 def _pack_group(group: GroupState) -> Any:
     return {
-        "uid": group.uid,
         "config": _pack(group.config),
         "generation": group.generation,
         "by": group.by,
@@ -453,7 +450,6 @@ def _pack_group(group: GroupState) -> Any:
 
 def _read_group(data: Any) -> GroupState:
     return GroupState(
-        read_text(data["uid"]),
         _read_config(data["config"]),
         read_number(data["generation"]),
         read_text(data["by"]),
@@ -537,7 +533,6 @@ def _read_update_places(data: Any) -> Any:
 
 _READ: Final = {
     "group": read_text,
-    "uid": read_text,
     "config": _read_config,
     "places": _read_update_places,
     "by": read_text,

@@ -109,7 +109,7 @@ class GroupWorld:
         places = self.history.first()
         places.add(self.partitions[0])
         config = GroupConfig({STREAM: "s", TOPIC: "t"}, 15_000, 30_000)
-        self.append(decisions.create(self.state, GROUP, "u", config, places, "test", 1))
+        self.append(decisions.create(self.state, GROUP, config, places, "test", 1))
 
     @property
     def group(self) -> GroupState:

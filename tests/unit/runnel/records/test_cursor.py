@@ -216,12 +216,12 @@ def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
     state.open(FetchedChunk(1, batches, ends[-1] + 1))
     found: list[int] = []
     for wanted, most in turns:
-        state.asked()
+        state.has_processed()
         for record in islice(state.records(), wanted):
             found.append(record.offset)
             assert state.position == {1: record.offset + 1}
             assert state.processed() == {1: record.offset}
-        state.asked()
+        state.has_processed()
         assert state.processed() == state.position
         before = dict(state.position)
         if (rest := state.rest(most)) is not None:
