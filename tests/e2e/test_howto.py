@@ -367,7 +367,6 @@ def test_shared_states(reader: Callable[[str], Reader], cluster: Command) -> Non
     settings = page.cluster.state("settings")
     settings.delete()
     exec(first.replace("runnel.connect()", f"runnel.connect({cluster.sc!r})"), names)  # noqa: S102
-    names["settings"] = settings
     for text in others:
         exec(text, names)  # noqa: S102
     assert names["mine"]
