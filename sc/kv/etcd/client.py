@@ -61,6 +61,7 @@ class EtcdKV(KV):
         self._members = members
         self._keep_revisions = keep_revisions
         self._step = max(1, keep_revisions // 10)
+        self._newest = revision
         self._compacted = revision - keep_revisions
         self._compaction: asyncio.Task[None] | None = None
         self._watches: set[EtcdWatch] = set()
@@ -203,24 +204,29 @@ class EtcdKV(KV):
 
     def _compact_behind(self, revision: int) -> None:
         """Start a compaction when enough revisions have gone by since the last."""
-        target = revision - self._keep_revisions
-        if (
-            not self._keep_revisions
-            or target < max(1, self._compacted + self._step)
-            or (self._compaction is not None and not self._compaction.done())
-        ):
-            return
-        self._compacted = target
-        self._compaction = asyncio.create_task(self._compact_to(target), name="etcd-compaction")
+        self._newest = max(self._newest, revision)
+        under_way = self._compaction is not None and not self._compaction.done()
+        if not under_way and self._is_compaction_due():
+            self._compaction = asyncio.create_task(self._compact_while_due(), name="etcd-compaction")
 
-    async def _compact_to(self, revision: int) -> None:
-        try:
-            await self.compact(revision)
-        except CompactedError:
-            # Another client was faster.
-            return
-        except RunnelError as error:
-            _log.warning("could not compact etcd's history", at=revision, why=str(error))
+    def _is_compaction_due(self) -> bool:
+        target = self._newest - self._keep_revisions
+        return self._keep_revisions > 0 and target >= max(1, self._compacted + self._step)
+
+    async def _compact_while_due(self) -> None:
+        # More revisions may go by during a compaction, and no transaction may come after them.
+        while self._is_compaction_due():
+            self._compacted = self._newest - self._keep_revisions
+            try:
+                await self.compact(self._compacted)
+            except CompactedError:
+                # Another client was faster.
+                continue
+            except RunnelError as error:
+                _log.warning(
+                    "could not compact etcd's history", at=self._compacted, why=str(error)
+                )
+                return
 
 
 async def _check_version(members: Members) -> None:

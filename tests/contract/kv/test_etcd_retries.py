@@ -275,6 +275,30 @@ async def test_given_lost_answer_to_a_compaction_then_it_is_done(kv: EtcdKV, pro
         await kv.compact(at)
 
 
+async def test_given_the_last_writes_come_during_a_compaction_then_they_are_followed_by_another(
+    proxy: Proxy,
+) -> None:
+    store = await EtcdKV.open(
+        EtcdOptions((proxy.endpoint,), attempt_timeout_ms=ATTEMPT_MS, keep_revisions=10)
+    )
+    try:
+        await empty(store)
+        first = await put(store, "a")
+        proxy.acts["Compact"].append(NEVER_ANSWER)
+        await asyncio.gather(*[put(store, "a") for _ in range(30)])
+
+        async def forgotten() -> bool:
+            try:
+                await store.get("a", revision=first + 15)
+            except CompactedError:
+                return True
+            return False
+
+        await eventually(forgotten)
+    finally:
+        await store.close()
+
+
 async def test_given_keep_alives_then_one_short_stream_each(kv: EtcdKV, proxy: Proxy) -> None:
     lease = await kv.lease_grant(60_000)
     for _ in range(3):
