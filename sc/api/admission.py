@@ -91,12 +91,7 @@ def _admit_alone(obj: Object) -> None:
 
 def _admit_stream(stream: Stream) -> None:
     scaling = stream.spec.scaling
-    if scaling.type is not ScalingType.FIXED:
-        raise UnsupportedError(
-            f"spec.scaling.type: {scaling.type} is not available in this version; write fixed, and"
-            " scale on request: runnel stream scale"
-        )
-    if scaling.target_rate is not None:
+    if scaling.type is ScalingType.FIXED and scaling.target_rate is not None:
         raise InvalidRequestError(
             "spec.scaling.targetRate: streams of the type fixed follow no rate; leave it out"
         )

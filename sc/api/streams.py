@@ -351,6 +351,7 @@ class StreamService:
                         time_ms=entry.time_ms,
                         splits=entry.splits,
                         merges=entry.merges,
+                        by_load=entry.by_load,
                     )
                 )
         return ScalingEvents(items=tuple(items), complete=first == 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sc.store.records import Want
-from sc.store.view import Mark
+from sc.store.view import Settled
 from schemas.control.messages import Assignment, Lead, Tombstone
 from schemas.objects.metadata import Object, Status
 from schemas.objects.partition import Partition, PartitionSpec
@@ -271,11 +271,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Note that nothing is to be done for an owner, by its uid, as long as the mirror shows it as
-    ``mark`` says: its records need not be read before that changes."""
+    """Note when something is to be done for an owner next, by its uid: its records need not be read
+    before that."""
 
     uid: str
-    mark: Mark
+    settled: Settled
 
 
 Action = KvAction | SessionAction | ProvisionAction | WakeAt | Read | Settle

@@ -298,8 +298,8 @@ class ControllerLoop:
                 | EndSpu()
             ):
                 self._sessions.carry_out(action)
-            case Settle(uid, mark):
-                self._view.settled[uid] = mark
+            case Settle(uid, settled):
+                self._view.settled[uid] = settled
             case Read():
                 raise AssertionError("records are read before actions are carried out")
             case WakeAt(key, at_ms):

@@ -210,6 +210,9 @@ class MetadataDispatcher:
         buried = {tombstone.uid for tombstone in store.tombstones_of(state.spu_id)}
         for replica in replicas:
             uid = replica.uid
+            before = state.reports.get(uid)
+            if replica.load != (None if before is None else before.load):
+                self._wake_owner(uid)
             known = uid in buried or uid in state.reports
             if not known and store.partition_by_uid(uid) is None:
                 if len(state.strangers) >= MAX_STRANGERS:
@@ -245,6 +248,12 @@ class MetadataDispatcher:
                 self._wake(Key("Spu", spu.name), cause)
         for name in sorted(names):
             self._wake(Key("Partition", name), cause)
+
+    def _wake_owner(self, uid: str) -> None:
+        """The load of a segment asks for something else than before."""
+        if (partition := self._view.store.partition_by_uid(uid)) is not None:
+            owner = partition.spec.owner
+            self._wake(Key(owner.kind, owner.name), current_cause())
 
     def _forget_deletion(self, tombstone: Tombstone) -> None:
         state = self._sessions.get(tombstone.spu_id)

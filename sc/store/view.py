@@ -35,9 +35,22 @@ class Liveness(Enum):
     OFFLINE = "offline"
 
 
-#: What the mirror shows of an owner of partitions that has records: revisions of its bell and its
-#: object, and how often its partitions changed.
-Mark = tuple[int, int, int]
+#: What the view shows of an owner of partitions that has records: revisions of its bell and its
+#: object, how often its partitions changed, and by segment into how many parts its load asks to be
+#: split.
+Mark = tuple[int, int, int, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Nothing is to be done for an owner while the view shows it as ``mark`` says, and before
+    ``until_ms`` (of ``now_ms``), if that is given."""
+
+    mark: Mark
+    until_ms: int | None = None
+
+    def holds(self, mark: Mark, now_ms: int) -> bool:
+        return self.mark == mark and (self.until_ms is None or now_ms < self.until_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,7 @@ class View:
     preferred_elections: PreferredElections = field(default_factory=PreferredElections)
     refusals: Mapping[int, str] = field(default_factory=dict)
     records: Records | None = None
-    settled: dict[str, Mark] = field(default_factory=dict)
+    settled: dict[str, Settled] = field(default_factory=dict)
 
     def with_records(self, records: Records) -> View:
         """The view of a pass that has read these; everything else is shared."""

@@ -49,8 +49,11 @@ ARCHIVE_PROTOCOL: Final = "runnel.session.archive"
 #: That of one which also seals logs. An SC that does not select it is of an older version, and
 #: refuses reports with fields that it does not know; an older SPU is not told to seal anything.
 SEAL_PROTOCOL: Final = "runnel.session.seal"
+#: That of one which also measures the load of segments. An older one is told no limits.
+LOAD_PROTOCOL: Final = "runnel.session.load"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
 PROTOCOLS: Final = (
+    LOAD_PROTOCOL,
     *(SEAL_PROTOCOL, ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL),
     *(OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
 )
@@ -84,6 +87,17 @@ class Stamp(Model):
     incarnation: int = 0
 
 
+class LoadReport(Model):
+    """What the load of a segment asks for: to be split into ``parts``, two or more, or, with 0, to
+    be merged with others. It stands until the leader says something else."""
+
+    parts: int = Field(ge=0)
+
+    @property
+    def is_hot(self) -> bool:
+        return self.parts > 0
+
+
 class ReplicaReport(Model):
     """The state of one replica as its SPU sees it.
 
@@ -95,7 +109,8 @@ class ReplicaReport(Model):
     leads when an unclean election chooses it. ``old``: it is unfit for the only reason that its
     disk lacks what others know to have been on it; only an operator's unclean election may choose
     it. ``sealed``: the offset after the last record of a log that is sealed, once that is
-    committed; for an SC that has selected `SEAL_PROTOCOL`.
+    committed; for an SC that has selected `SEAL_PROTOCOL`. ``load``: what the load of a segment
+    asks for that this SPU leads; for an SC that has selected `LOAD_PROTOCOL`.
     """
 
     uid: PartitionUid
@@ -114,6 +129,7 @@ class ReplicaReport(Model):
     assigned: bool = True
     reason: str | None = None
     sealed: int | None = None
+    load: LoadReport | None = None
 
     @property
     def may_lead_uncleanly(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from schemas.control.messages import (
+    LOAD_PROTOCOL,
     SEAL_PROTOCOL,
     Hello,
     HelloPart,
@@ -17,26 +18,33 @@ from schemas.control.messages import (
 
 def for_protocol(message: Message, protocol: str | None) -> Message:
     """A message to an SC that selected a subprotocol, None for one that selected none."""
-    if understands(protocol, SEAL_PROTOCOL):
+    if understands(protocol, LOAD_PROTOCOL):
         return message
     match message:
         case Hello():
             return hello_for(message, protocol)
         case HelloPart(replicas=replicas) | Report(replicas=replicas):
-            return message.model_copy(update={"replicas": _unsealed(replicas)})
+            return message.model_copy(update={"replicas": _known(replicas, protocol)})
         case _:
             return message
 
 
 def hello_for(hello: Hello, protocol: str | None) -> Hello:
     """The same for the message that begins a session."""
-    if understands(protocol, SEAL_PROTOCOL):
+    if understands(protocol, LOAD_PROTOCOL):
         return hello
-    return hello.model_copy(update={"seals": None, "replicas": _unsealed(hello.replicas)})
+    seals = hello.seals if understands(protocol, SEAL_PROTOCOL) else None
+    return hello.model_copy(update={"seals": seals, "replicas": _known(hello.replicas, protocol)})
 
 
-def _unsealed(replicas: Iterable[ReplicaReport]) -> tuple[ReplicaReport, ...]:
-    """It has never heard of seals."""
+def _known(replicas: Iterable[ReplicaReport], protocol: str | None) -> tuple[ReplicaReport, ...]:
+    """It has never heard of loads, or of seals either."""
+    unknown: dict[str, None] = {"load": None}
+    if not understands(protocol, SEAL_PROTOCOL):
+        unknown["sealed"] = None
     return tuple(
-        one if one.sealed is None else one.model_copy(update={"sealed": None}) for one in replicas
+        one
+        if all(getattr(one, name) is None for name in unknown)
+        else one.model_copy(update=unknown)
+        for one in replicas
     )

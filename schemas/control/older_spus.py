@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemas.control.messages import (
     ARCHIVE_PROTOCOL,
+    LOAD_PROTOCOL,
     SEAL_PROTOCOL,
     Assignment,
     AssignPartitions,
@@ -14,14 +15,24 @@ from schemas.control.messages import (
 
 def for_protocol(message: Message, protocol: str | None) -> Message:
     """A message to an SPU that selected a subprotocol, None for one that selected none."""
-    if not isinstance(message, AssignPartitions) or understands(protocol, SEAL_PROTOCOL):
+    if not isinstance(message, AssignPartitions) or understands(protocol, LOAD_PROTOCOL):
         return message
-    if all(one.archived_before is None and one.sealed is None for one in message.assignments):
+    if all(one == _unmeasured(_unsealed(_all_kept(one))) for one in message.assignments):
         return message
-    assignments: tuple[Assignment, ...] = tuple(_unsealed(one) for one in message.assignments)
+    assignments: tuple[Assignment, ...] = tuple(map(_unmeasured, message.assignments))
+    if not understands(protocol, SEAL_PROTOCOL):
+        assignments = tuple(map(_unsealed, assignments))
     if not understands(protocol, ARCHIVE_PROTOCOL):
-        assignments = tuple(_all_kept(one) for one in assignments)
+        assignments = tuple(map(_all_kept, assignments))
     return message.model_copy(update={"assignments": assignments})
+
+
+def _unmeasured(assignment: Assignment) -> Assignment:
+    """It measures no load: what it leads is split and merged on request only."""
+    if assignment.log.load is None:
+        return assignment
+    log = assignment.log.model_copy(update={"load": None})
+    return assignment.model_copy(update={"log": log})
 
 
 def _unsealed(assignment: Assignment) -> Assignment:

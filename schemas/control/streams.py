@@ -134,6 +134,8 @@ class ScalingEvent(Model):
     """How many segments it split."""
     merges: int
     """How many of its segments took over the keys of several."""
+    by_load: bool | None = None
+    """true: because of the load of segments, and not because somebody asked for it."""
 
 
 class ScalingEvents(Model):

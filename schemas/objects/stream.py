@@ -7,8 +7,9 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field, model_validator
 
 from schemas.model import CaselessEnum, Model
+from schemas.objects.load import MIN_WINDOW_MS, LoadLimits, LoadUnit
 from schemas.objects.metadata import Metadata, Object, Status
-from schemas.objects.quantities import ScopedName, Size
+from schemas.objects.quantities import DurationMs, Millis, ScopedName, Size
 from schemas.objects.topic import (
     DEFAULT_MAX_RECORD_SIZE,
     MAX_BATCH_BYTES,
@@ -56,15 +57,45 @@ class ScalingType(CaselessEnum):
     KILOBYTES_PER_SECOND = "kilobytesPerSecond"
 
 
+_UNITS: Final = {
+    ScalingType.EVENTS_PER_SECOND: LoadUnit.EVENTS,
+    ScalingType.KILOBYTES_PER_SECOND: LoadUnit.KILOBYTES,
+}
+
+
 class Scaling(Model):
     type: ScalingType = ScalingType.FIXED
-    """fixed: only on request; by the rate of events or kilobytes is not available yet."""
+    """fixed: only on request; eventsPerSecond, kilobytesPerSecond: by the load, too. Segments that
+    get much more than the target are split, and neighbours that get less than half of it are
+    merged."""
     target_rate: int | None = Field(default=None, ge=1)
-    """Rate of one segment, per second; for the types that follow a rate."""
-    scale_factor: int = Field(default=2, ge=2)
-    """Segments that a hot one is split into, at most; for the types that follow a rate."""
+    """Rate of one segment, in events or kilobytes (1,000 bytes) per second; for the types that
+    follow the load."""
+    scale_factor: int = Field(default=2, ge=2, le=MAX_SEGMENTS)
+    """Segments that a hot one is split into, at most; for the types that follow the load."""
     min_segments: int = Field(default=1, ge=1, le=MAX_SEGMENTS)
     """Never fewer than these; a new stream begins with so many."""
+    window: DurationMs = Field(default=Millis(120_000), ge=MIN_WINDOW_MS)
+    """How fast it reacts: the shortest of the four averages of the load that count, at least 1s;
+    for the types that follow the load. The others are over 2.5, 5 and 10 times as long. A new
+    segment is left alone for 5 times as long, and is merged only after 10 times as long."""
+
+    @model_validator(mode="after")
+    def _target_is_given(self) -> Scaling:
+        if self.type is not ScalingType.FIXED and self.target_rate is None:
+            raise ValueError(
+                f"type {self.type} needs a targetRate: the rate that is right for one segment"
+            )
+        return self
+
+    @property
+    def limits(self) -> LoadLimits | None:
+        """What the leaders of segments measure against; None for a fixed number of segments."""
+        if (unit := _UNITS.get(self.type)) is None or self.target_rate is None:
+            return None
+        return LoadLimits(
+            unit=unit, target_rate=self.target_rate, window=Millis(self.window)
+        )
 
 
 class StreamSpec(Model):
@@ -107,6 +138,7 @@ class StreamSpec(Model):
             retention=Retention(time=None, size=None),
             segment=self.segment,
             max_record_size=self.max_record_size,
+            load=self.scaling.limits,
         )
 
 

@@ -29,6 +29,7 @@ from schemas.columns.topic_schema import (
 from schemas.model import CaselessEnum, Model
 from schemas.objects.archive import ArchiveSettings
 from schemas.objects.html import html_table
+from schemas.objects.load import LoadLimits
 from schemas.objects.metadata import Object, Status
 from schemas.objects.quantities import DurationMs, Millis, Size
 
@@ -91,6 +92,8 @@ class LogSettings(Model):
     """The largest record that is accepted."""
     row_schema: TopicSchema | None = Field(default=None, alias="schema")
     """Columns of a typed topic's records; the leader refuses batches with other columns."""
+    load: LoadLimits | None = None
+    """The load that a segment of a stream is to bear, where the stream scales by it."""
 
 
 #: Settings that were parsed before, by mode and content.

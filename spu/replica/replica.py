@@ -54,6 +54,7 @@ from schemas.wire.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
+from spu.load.verdict import SegmentLoad
 from spu.replica.assignment import lead_event, update_event
 from spu.replica.batch_checks import admit, admit_schema
 from spu.replica.commit_watch import CommitWatch
@@ -122,7 +123,8 @@ class Replica:
         self._log = self._runner.log
         self._preconditions = Preconditions(context.spu_id, self._runner)
         self._commit_watch = CommitWatch()
-        self._status = ReplicaStatus(self._runner, self._preconditions, context.space)
+        self._load = SegmentLoad()
+        self._status = ReplicaStatus(self._runner, self._preconditions, context.space, self._load)
         #: Where offsets, times, transaction ids and segments are in its log.
         self.offsets = ReplicaOffsets(self._runner, self._preconditions)
         # Next offset and byte count of appended batches that are not committed.
@@ -479,6 +481,9 @@ class Replica:
         if self._status.refuses_because != self._reported_refusal:
             self.moved()
         state = self._runner.state
+        measured = self.settings.load if state.may_append and state.sealed_end is None else None
+        if self._load.tick(self._context.clock_ms(), measured):
+            self.moved()
         joining = state.following is not None and state.me not in state.hard_state.lrs
         if joining and self._reported_leo != self._log.leo:
             self._tell()
@@ -569,6 +574,7 @@ class Replica:
         counters.append.observe(perf_counter() - began_s)
         counters.appended_records += header.record_count
         counters.appended_bytes += header.length
+        self._load.took(header.record_count, header.length)
         self.written()
         runner.appended()
         return base_offset

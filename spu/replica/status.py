@@ -11,6 +11,7 @@ from schemas.control.messages import ReplicaReport, ReplicaRole
 from schemas.errors import RunnelError, StorageFailedError
 from schemas.ids import StorageId, Term
 from schemas.objects.partition import LiveReplica
+from spu.load.verdict import SegmentLoad
 from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
 from spu.replication.state import OLD, UNCLEAN_BOOT, Phase
@@ -21,11 +22,16 @@ class ReplicaStatus:
     """The status of the replica that ``runner`` runs."""
 
     def __init__(
-        self, runner: ReplicaRunner, preconditions: Preconditions, space: SpaceWatch
+        self,
+        runner: ReplicaRunner,
+        preconditions: Preconditions,
+        space: SpaceWatch,
+        load: SegmentLoad,
     ) -> None:
         self._runner = runner
         self._preconditions = preconditions
         self._space = space
+        self._load = load
 
     @property
     def fit(self) -> bool:
@@ -74,6 +80,7 @@ class ReplicaStatus:
             assigned=runner.assigned,
             reason=self._reason(refusal),
             sealed=runner.state.sealed_end,
+            load=self._load.report,
         )
 
     def summary(self) -> tuple[object, ...]:
@@ -89,6 +96,7 @@ class ReplicaStatus:
             runner.maintenance.truncated,
             self._reason(refusal),
             state.sealed_end,
+            self._load.report,
         )
 
     def _reason(self, refusal: RunnelError | None) -> str | None:

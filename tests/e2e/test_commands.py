@@ -75,10 +75,10 @@ REFUSED = {
         1,
         "TLS is not available in this version",
     ),
-    "given-a-stream-that-scales-by-itself-then-it-says-so": (
+    "given-a-load-to-follow-and-no-target-then-the-field-is-named": (
         manifest("s", "{scaling: {type: eventsPerSecond}}", "Stream"),
-        1,
-        "eventsPerSecond is not available in this version",
+        2,
+        "spec.scaling: type eventsPerSecond needs a targetRate",
     ),
     "given-a-partition-then-its-topic-is-named": (
         manifest(

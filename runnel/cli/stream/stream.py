@@ -13,6 +13,7 @@ from runnel.cli import completion
 from runnel.cli.arguments import ScOption, TimeoutOption, parse_cut, parse_timeout
 from runnel.cli.connection import administered, connected
 from runnel.cli.render import age, count, print_rows
+from schemas.control.streams import ScalingEvent
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.streams.epochs import creation_epoch, segment_text
 from schemas.streams.key_space import KeyRange, merged
@@ -199,14 +200,20 @@ def epochs(
     limit: Annotated[int, typer.Option(min=1, max=100, help="So many, the newest.")] = 20,
     sc: ScOption = None,
 ) -> None:
-    """Show when a stream was scaled, the newest last."""
+    """Show when and why a stream was scaled, the newest last."""
     with administered(sc) as cluster:
         found = cluster.stream(stream).events(limit)
     rows = [
-        (str(one.epoch), age(_iso(one.time_ms)), str(one.splits), str(one.merges))
+        (str(one.epoch), age(_iso(one.time_ms)), str(one.splits), str(one.merges), _because(one))
         for one in found.items
     ]
-    print_rows(("EPOCH", "AGE", "SPLITS", "MERGES"), rows)
+    print_rows(("EPOCH", "AGE", "SPLITS", "MERGES", "BECAUSE OF"), rows)
+
+
+def _because(event: ScalingEvent) -> str:
+    if event.by_load:
+        return "load"
+    return "request" if event.epoch else "creation"
 
 
 @app.command()

@@ -6,9 +6,10 @@ from typing import assert_never
 
 from sc.controllers.actions import Action, Key, Read, Settle, WakeAt, WriteStatus
 from sc.controllers.streams import workflows
+from sc.controllers.streams.auto_scale import loads_of
 from sc.controllers.streams.steps import Pass, Progress
 from sc.store.records import NotReadError
-from sc.store.view import Mark, View
+from sc.store.view import Mark, Settled, View
 from schemas.errors import InvalidRequestError
 from schemas.objects.stream import Stream, StreamState, StreamStatus
 
@@ -19,8 +20,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if stream is None:
         return ()
     mark = _mark(view, stream)
-    if view.records is None and view.settled.get(stream.uid) == mark:
-        return ()
+    settled = view.settled.get(stream.uid)
+    if view.records is None and settled is not None and settled.holds(mark, now_ms):
+        return _wake(key, settled.until_ms)
     if view.recovering:
         reason = "it goes on when the recovery of the cluster is over"
         return _written(stream, stream.status.model_copy(update={"reason": reason}))
@@ -37,9 +39,14 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         return (progress.step,)
     if written := _written(stream, _status(of, progress)):
         return written
-    if not progress.outside:
-        return (Settle(stream.uid, mark),) if _is_current(view, stream) else ()
-    return () if progress.until_ms is None else (WakeAt(key, progress.until_ms),)
+    wake = _wake(key, progress.until_ms)
+    if progress.outside or not _is_current(view, stream):
+        return wake
+    return (Settle(stream.uid, Settled(mark, progress.until_ms)), *wake)
+
+
+def _wake(key: Key, until_ms: int | None) -> tuple[Action, ...]:
+    return () if until_ms is None else (WakeAt(key, until_ms),)
 
 
 def _is_current(view: View, stream: Stream) -> bool:
@@ -50,7 +57,8 @@ def _is_current(view: View, stream: Stream) -> bool:
 
 def _mark(view: View, stream: Stream) -> Mark:
     changes = view.store.partition_changes("Stream", stream.name)
-    return view.store.bell(stream.uid), stream.revision, changes
+    loads = tuple((one, load.parts) for one, load in sorted(loads_of(view, stream).items()))
+    return view.store.bell(stream.uid), stream.revision, changes, loads
 
 
 def _progress(of: Pass) -> Progress:

@@ -51,8 +51,9 @@ class StateRecord(Model):
     ``epoch`` is the current one (None until there is one) with ``segments`` segments;
     ``next_number`` is that of the next segment; ``request`` the one that is carried out;
     ``observed_generation`` of the spec that the partitions have. Within a workflow,
-    ``epoch_stored`` says that the new epoch is stored, and ``cursor`` how far a row of records, or
-    of segments by their ids, is done. ``steps`` counts, so that no two values of the record are the
+    ``epoch_stored`` says that the new epoch is stored, ``by_load`` that a scale was begun because
+    of the load of segments, and ``cursor`` how far a row of records, or of segments by their ids,
+    is done. ``steps`` counts, so that no two values of the record are the
     same.
     """
 
@@ -63,6 +64,7 @@ class StateRecord(Model):
     request: str | None = None
     observed_generation: int = 0
     epoch_stored: bool = False
+    by_load: bool | None = None
     cursor: int = 0
     steps: int = 0
 
@@ -128,12 +130,14 @@ class SealedSegment(Model):
 
 
 class EpochEntry(Model):
-    """An entry of the history: ``splits`` and ``merges`` are of the segments that it replaced."""
+    """An entry of the history: ``splits`` and ``merges`` are of the segments that it replaced;
+    ``by_load``: because of their load, and not because somebody asked for it."""
 
     reference: int
     time_ms: int
     splits: int
     merges: int
+    by_load: bool | None = None
 
 
 class SegmentSize(Model):

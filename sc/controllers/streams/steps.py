@@ -164,7 +164,8 @@ class Pass:
         Raises NotReadError: outcomes that are old enough go with it.
         """
         deletes = (self.paths.plan,)
-        state = state.model_copy(update={"request": None, "epoch_stored": False, "cursor": 0})
+        begun_with = {"request": None, "epoch_stored": False, "by_load": None, "cursor": 0}
+        state = state.model_copy(update=begun_with)
         if outcome is None:
             return self.step(state, puts=puts, deletes=deletes)
         old = [

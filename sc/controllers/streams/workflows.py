@@ -7,7 +7,10 @@ parse.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sc.controllers.actions import Step
+from sc.controllers.streams.auto_scale import loads_of, wanted
 from sc.controllers.streams.records import (
     EpochEntry,
     Outcome,
@@ -23,7 +26,8 @@ from sc.controllers.streams.records import (
 from sc.controllers.streams.steps import AT_ONCE, RECORDS_AT_ONCE, Pass, Progress
 from sc.controllers.streams.truncation import beginning, check, placed
 from sc.store.records import GetRecord, ListRecords, get, listed, need
-from schemas.errors import RunnelError
+from schemas.control.messages import LoadReport
+from schemas.errors import InvalidRequestError, RunnelError
 from schemas.objects.partition import DesiredState
 from schemas.objects.stream import StreamState
 from schemas.streams.cuts import Frontier, StreamCut
@@ -75,7 +79,7 @@ def create(of: Pass, state: StateRecord) -> Progress:
 
 def next_turn(of: Pass, state: StateRecord) -> Progress:
     """An active stream: begin what is due, in this order: the oldest request, a changed spec, more
-    segments where the spec asks for them."""
+    segments where the spec asks for them, other segments where their load does."""
     if of.accepted.waiting:
         return Progress(_begin_request(of, state, of.request(of.accepted.waiting[0])))
     if state.observed_generation != of.stream.generation:
@@ -92,7 +96,27 @@ def next_turn(of: Pass, state: StateRecord) -> Progress:
             time_ms=of.at_ms,
         )
         return Progress(_begin_scale(of, state, change, None))
+    if loads := loads_of(of.view, of.stream):
+        return _scale_by_load(of, state, loads)
     return Progress()
+
+
+def _scale_by_load(of: Pass, state: StateRecord, loads: Mapping[int, LoadReport]) -> Progress:
+    """Begin what the loads of the current segments ask for, if it can be had."""
+    epoch, scaling = of.epoch(), of.stream.spec.scaling
+    if (found := wanted(epoch, loads, scaling)) is None:
+        return Progress()
+    try:
+        change = scaled(
+            epoch,
+            *found,
+            next_number=state.next_number,
+            min_segments=scaling.min_segments,
+            time_ms=of.at_ms,
+        )
+    except InvalidRequestError as error:
+        return Progress(reason=f"its segments stay as they are: {error.message}")
+    return Progress(_begin_scale(of, state, change, None, by_load=True))
 
 
 def _begin_request(of: Pass, state: StateRecord, request: Request) -> Step:
@@ -125,13 +149,16 @@ def _begin_request(of: Pass, state: StateRecord, request: Request) -> Step:
             return of.step(after, puts=(_truncation(of, _cut_of(request), updating=True),))
 
 
-def _begin_scale(of: Pass, state: StateRecord, change: Change, request: str | None) -> Step:
+def _begin_scale(
+    of: Pass, state: StateRecord, change: Change, request: str | None, *, by_load: bool = False
+) -> Step:
     after = state.model_copy(
         update={
             "state": StreamState.SCALING,
             "request": request,
             "next_number": state.next_number + len(change.created),
             "epoch_stored": False,
+            "by_load": by_load or None,
             "cursor": 0,
         }
     )
@@ -216,7 +243,11 @@ def _epoch_puts(
     value = encode_epoch(epoch) if whole else encode_change(change)
     splits, merges = _counted(before, change)
     entry = EpochEntry(
-        reference=change.reference, time_ms=change.time_ms, splits=splits, merges=merges
+        reference=change.reference,
+        time_ms=change.time_ms,
+        splits=splits,
+        merges=merges,
+        by_load=None if of.state is None else of.state.by_load,
     )
     return (
         (of.paths.epoch(change.number), value),

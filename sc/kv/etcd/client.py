@@ -207,7 +207,9 @@ class EtcdKV(KV):
         self._newest = max(self._newest, revision)
         under_way = self._compaction is not None and not self._compaction.done()
         if not under_way and self._is_compaction_due():
-            self._compaction = asyncio.create_task(self._compact_while_due(), name="etcd-compaction")
+            self._compaction = asyncio.create_task(
+                self._compact_while_due(), name="etcd-compaction"
+            )
 
     def _is_compaction_due(self) -> bool:
         target = self._newest - self._keep_revisions
@@ -223,9 +225,7 @@ class EtcdKV(KV):
                 # Another client was faster.
                 continue
             except RunnelError as error:
-                _log.warning(
-                    "could not compact etcd's history", at=self._compacted, why=str(error)
-                )
+                _log.warning("could not compact etcd's history", at=self._compacted, why=str(error))
                 return
 
 

@@ -306,7 +306,8 @@ async def test_given_scopes_then_streams_need_them_and_keep_them(sc: RunningSc) 
     [
         ("a/b/c", {}, 400, "'a/b/c' is not SCOPE/NAME"),
         ("default/_x", {}, 400, "belong to the system"),
-        ("x", {"scaling": {"type": "eventsPerSecond"}}, 422, "not available in this version"),
+        ("x", {"scaling": {"type": "eventsPerSecond"}}, 400, "needs a targetRate"),
+        ("x", {"scaling": {"type": "fixed", "window": "1ms"}}, 400, "window"),
         ("x", {"scaling": {"targetRate": 5}}, 400, "follow no rate"),
         ("x", {"scaling": {"minSegments": 32_769}}, 400, "minSegments"),
         ("x", {"minInSyncReplicas": 2}, 400, "more than the 1 replicas of a segment"),

@@ -139,8 +139,8 @@ class Owner:
     async def carry_out(self, action: Action) -> bool:
         """Whether it was a write; one that lost raises ConflictError."""
         match action:
-            case Settle(uid, mark):
-                self.view.settled[uid] = mark
+            case Settle(uid, settled):
+                self.view.settled[uid] = settled
             case SendAssignment() | WakeAt():
                 pass
             case Step() | WriteStatus() | MarkDeleting() | RemovePartition() | RemoveObject():

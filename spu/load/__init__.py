@@ -1,0 +1,1 @@
+"""How much a leader is asked to take, and whether its segment should be split or merged. Pure."""
