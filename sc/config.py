@@ -76,6 +76,10 @@ class ScConfig(Model):
     grace_ms: int = 5_000
     """Milliseconds after the start of the SC in which an SPU that has not connected yet does not
     count as offline."""
+    buckets: int | None = Field(default=None, ge=1, le=65_536)
+    """Into how many parts the streams of the cluster are divided, which take turns: 64 where this
+    is left out. It is fixed when the cluster is made; an SC whose configuration says another number
+    does not start."""
     provisioning: LocalProvisioning | None = None
     """With it the SC starts the SPUs of SpuGroups, as processes of its own host. Without it the SC
     starts none, and SpuGroups are invalid."""

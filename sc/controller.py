@@ -56,6 +56,7 @@ from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from sc.spu_secrets import SpuSecrets
 from sc.statistics.board import Board
 from sc.statistics.seconds import Seconds
+from sc.store.buckets import Buckets
 from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.suspicions import TICK_MS
@@ -155,6 +156,7 @@ class Controller:
             provisioning=self._provisioner.provisioning if self._provisioner else None,
             incarnation=leadership.stamp.incarnation,
             recovering=leadership.identity.recovering,
+            buckets=Buckets(leadership.identity.buckets),
         )
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
@@ -165,6 +167,7 @@ class Controller:
         )
         self.dispatcher.listen(self._note_election)
         self.statistics = Board(self.view.store)
+        self.view.numbers = self.statistics.partition
         self.pipelines = PipelineBoard(self.view.store, clock_ms())
         self.seconds = Seconds(clock_ms, self._close_second)
         self.dispatcher.listen(self._note_for_statistics)
@@ -200,10 +203,11 @@ class Controller:
         grace_ms: int = GRACE_MS,
         provisioner: MakeProvisioner | None = None,
         require_secrets: bool = False,
+        buckets: int | None = None,
     ) -> Self:
         """Acquire the leadership over a KV and load the mirror. With ``require_secrets`` an SPU
-        that has no secret yet is turned away."""
-        leadership = await acquire(kv, ClusterKeys(cluster))
+        that has no secret yet is turned away. ``buckets``: see `sc.leadership.acquire`."""
+        leadership = await acquire(kv, ClusterKeys(cluster), buckets)
         controller = cls(
             kv,
             cluster,

@@ -35,6 +35,7 @@ from sc.kv.interface import (
     Put,
     range_all,
 )
+from sc.store.buckets import DEFAULT_BUCKETS
 from schemas.control.messages import Stamp
 from schemas.errors import ConflictError, DeadlineExceededError, FencedError
 from schemas.objects.keys import ClusterKeys
@@ -56,12 +57,14 @@ class Recovery:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What the cluster is: its uid, how often it has recovered from a restored KV, whether it is
-    recovering now, and the beginning of the last recovery, as far as that is known."""
+    recovering now, and the beginning of the last recovery, as far as that is known. ``buckets``:
+    into how many parts its streams are divided, since it was made."""
 
     uid: str
     incarnation: int = 0
     recovering: bool = False
     recovery: Recovery | None = None
+    buckets: int = DEFAULT_BUCKETS
 
     def encode(self) -> bytes:
         """The stored form; values of a new cluster are left out."""
@@ -72,6 +75,8 @@ class Identity:
             data["recovering"] = True
         if self.recovery is not None:
             data["recovery"] = asdict(self.recovery)
+        if self.buckets != DEFAULT_BUCKETS:
+            data["buckets"] = self.buckets
         return json.dumps(data).encode()
 
     @classmethod
@@ -80,7 +85,8 @@ class Identity:
         found = data.get("recovery")
         recovery = Recovery(**found) if found is not None else None
         incarnation, recovering = data.get("incarnation", 0), data.get("recovering", False)
-        return cls(str(data["uid"]), incarnation, recovering, recovery)
+        buckets = int(data.get("buckets", DEFAULT_BUCKETS))
+        return cls(str(data["uid"]), incarnation, recovering, recovery, buckets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +119,17 @@ class Leadership:
         return all(revision < other for other in self.tenures.values() if other > began)
 
 
-async def acquire(kv: KV, keys: ClusterKeys) -> Leadership:
+async def acquire(kv: KV, keys: ClusterKeys, buckets: int | None = None) -> Leadership:
     """Become the SC that leads. The uid of a new cluster is decided by a create-if-absent.
 
-    Raises ConflictError when the cluster lives in another store.
+    ``buckets``: of a new cluster; None for the default. Raises ConflictError when the cluster lives
+    in another store, or has another number of buckets.
     """
     here = [ModRevisionIs(keys.moved, 0), ModRevisionIs(keys.arriving, 0)]
-    fresh = Identity(str(uuid.uuid4()))
+    fresh = Identity(str(uuid.uuid4()), buckets=buckets or DEFAULT_BUCKETS)
     await kv.txn([*here, ModRevisionIs(keys.identity, 0)], [Put(keys.identity, fresh.encode())])
+    if buckets is not None:
+        await _check_buckets(kv, keys, buckets)
     holder = secrets.token_hex(8)
     # Its own entry makes the transaction safe to repeat when an answer is lost.
     result = await kv.txn(
@@ -152,7 +161,9 @@ async def begin_recovery(
     earlier attempt was lost, gives the incarnation that it began. Raises FencedError when another
     SC has taken over. If the answer of this attempt is lost, `read_back` tells what came of it.
     """
-    identity = Identity(leadership.cluster_uid, incarnation, True, recovery)
+    identity = replace(
+        leadership.identity, incarnation=incarnation, recovering=True, recovery=recovery
+    )
     tenure = f"{leadership.holder}-{incarnation}"
     result = await kv.txn(
         [leadership.guard],
@@ -244,6 +255,18 @@ async def _tenures(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str,
     for name in found.keys() - dict(kept).keys():
         await kv.txn([guard], [Delete(keys.office(name))])
     return dict(kept)
+
+
+async def _check_buckets(kv: KV, keys: ClusterKeys, buckets: int) -> None:
+    """Raise ConflictError when the cluster was made with another number, before another SC is
+    replaced."""
+    found = await kv.get(keys.identity)
+    if found is not None and (there := _decoded(keys, found).buckets) != buckets:
+        raise ConflictError(
+            f"buckets: cluster {keys.cluster!r} was made with {there}, and the configuration says"
+            f" {buckets}; the number is fixed when a cluster is made: write {there}, or leave it"
+            " out"
+        )
 
 
 async def _check_here(kv: KV, keys: ClusterKeys) -> None:

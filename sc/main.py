@@ -52,6 +52,7 @@ async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
             grace_ms=config.grace_ms,
             provisioner=_provisioner(config),
             require_secrets=config.require_spu_secrets,
+            buckets=config.buckets,
         )
         spare_what_is_there()
         private, private_port = await start_private_server(

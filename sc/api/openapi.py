@@ -30,12 +30,15 @@ from schemas.control.assignments import Assignments
 from schemas.control.streams import (
     REQUEST_PATTERN,
     EpochInfo,
+    Published,
     ScaleRequest,
     ScalingEvents,
     SealRequest,
     SegmentHistory,
     StreamHead,
     StreamRequest,
+    SubscriberInfo,
+    Subscribers,
     TruncateRequest,
 )
 from schemas.model import Model
@@ -76,6 +79,9 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     SegmentHistory,
     StreamHead,
     ScalingEvents,
+    Published,
+    SubscriberInfo,
+    Subscribers,
 )
 _PATTERNS: Final = {
     "size": r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|[kKMGTP])?[bB]?$",
@@ -88,6 +94,7 @@ _IN_PATH: Final = {
     "request": REQUEST_PATTERN,
     "epoch": r"^(current|[0-9]{1,10})$",
     "segment": r"^[0-9]{1,10}\.[0-9]{1,10}$",
+    "group": NAME_PATTERN,
 }
 _STATUSES: Final = {
     200: "Done.",
@@ -137,6 +144,9 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.EPOCHS: ScalingEvents,
     Operation.EPOCH: EpochInfo,
     Operation.SEGMENT: SegmentHistory,
+    Operation.SUBSCRIBERS: Subscribers,
+    Operation.PUBLISH: SubscriberInfo,
+    Operation.UNSUBSCRIBE: Subscribers,
 }
 
 
@@ -295,6 +305,8 @@ def _body(route: Route) -> Json | None:
             return {_JSON: {"schema": _ref("SealRequest")}}
         case Operation.TRUNCATE_STREAM:
             return {_JSON: {"schema": _ref("TruncateRequest")}}
+        case Operation.PUBLISH:
+            return {_JSON: {"schema": _ref("Published")}}
         case Operation.RECOVER:
             return {_JSON: {"schema": _ref("RecoveryRequest")}}
         case Operation.REPORT:

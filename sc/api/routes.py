@@ -68,6 +68,9 @@ class Operation(Enum):
     EPOCHS = "scalingEventsOf"
     EPOCH = "epochOf"
     SEGMENT = "segmentOf"
+    SUBSCRIBERS = "subscribersOf"
+    PUBLISH = "publish"
+    UNSUBSCRIBE = "unsubscribe"
 
 
 #: What users may write of partitions.
@@ -418,6 +421,30 @@ def _of_streams() -> Iterator[Route]:
         "A segment of a stream, with those before and after it",
         Stream,
         errors=(404, 503, 504),
+    )
+    yield Route(
+        "GET",
+        f"{one}/subscribers",
+        Operation.SUBSCRIBERS,
+        "The reader groups for which the retention of a stream waits",
+        Stream,
+        errors=(404, 503, 504),
+    )
+    yield Route(
+        "PUT",
+        f"{one}/subscribers/{{group}}",
+        Operation.PUBLISH,
+        "Say how far a reader group is: the stream's retention keeps what comes after that",
+        Stream,
+        errors=asked,
+    )
+    yield Route(
+        "DELETE",
+        f"{one}/subscribers/{{group}}",
+        Operation.UNSUBSCRIBE,
+        "Have the retention of a stream wait for a reader group no more; gives the others",
+        Stream,
+        errors=(404, 409, 503, 504),
     )
 
 

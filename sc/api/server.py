@@ -49,6 +49,7 @@ from sc.api.selectors import Selection
 from sc.api.statistics import Followed, StatisticsView, Wanted
 from sc.api.stream_answers import StreamAnswers
 from sc.api.streams import StreamService
+from sc.api.subscribers import SubscriberService
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
@@ -168,7 +169,9 @@ class PublicServer:
             Operation.SYSTEM_TOPIC: self._system_topic,
             Operation.ISSUE: self._issue_secret,
             Operation.REPORT: self._report,
-            **StreamAnswers(StreamService(controller), self._parsed).by_operation(),
+            **StreamAnswers(
+                StreamService(controller), SubscriberService(controller), self._parsed
+            ).by_operation(),
         }
         for route in routes():
             self._add(route, answers[route.operation])

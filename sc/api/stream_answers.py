@@ -12,13 +12,16 @@ from aiohttp import web
 from sc.api.requests import BY_HEADER, Query, read_by, read_object_name
 from sc.api.routes import MAX_EPOCHS, Operation, Route
 from sc.api.streams import StreamService, scale_of, truncation_of
+from sc.api.subscribers import SubscriberService
 from sc.controllers.streams.records import Request, RequestKind
 from sc.dispatch.records import wall_ms
-from schemas.control.streams import ScaleRequest, SealRequest, TruncateRequest
-from schemas.errors import NotFoundError
+from schemas.control.streams import Published, ScaleRequest, SealRequest, TruncateRequest
+from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.model import Model
 from schemas.objects.manifest.validation import parse_model
+from schemas.objects.quantities import check_name
 from schemas.objects.stream import Stream
+from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import parse_segment
 
 T = TypeVar("T")
@@ -30,8 +33,11 @@ Parsed = Callable[[web.Request, Callable[[Any], Any]], Awaitable[Any]]
 class StreamAnswers:
     """Answers of one server."""
 
-    def __init__(self, streams: StreamService, parsed: Parsed) -> None:
+    def __init__(
+        self, streams: StreamService, subscribers: SubscriberService, parsed: Parsed
+    ) -> None:
         self._streams = streams
+        self._subscribers = subscribers
         self._parsed = parsed
 
     def by_operation(self) -> dict[Operation, Answer]:
@@ -44,6 +50,9 @@ class StreamAnswers:
             Operation.EPOCHS: self._events,
             Operation.EPOCH: self._epoch,
             Operation.SEGMENT: self._segment,
+            Operation.SUBSCRIBERS: self._all_subscribers,
+            Operation.PUBLISH: self._publish,
+            Operation.UNSUBSCRIBE: self._unsubscribe,
         }
 
     async def _scale(self, request: web.Request, route: Route, query: Query) -> web.Response:
@@ -90,6 +99,29 @@ class StreamAnswers:
     async def _segment(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
         segment = parse_segment(request.match_info["segment"])
         return _json(await self._streams.segment(_name(request), segment))
+
+    async def _all_subscribers(
+        self, request: web.Request, _route: Route, _query: Query
+    ) -> web.Response:
+        return _json(await self._subscribers.all(_name(request)))
+
+    async def _publish(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        group = _group(request)
+        body = await self._parsed(request, partial(parse_model, Published))
+        cut = StreamCut.parse(body.cut)
+        return _json(await self._subscribers.publish(_name(request), group, cut, wall_ms()))
+
+    async def _unsubscribe(
+        self, request: web.Request, _route: Route, _query: Query
+    ) -> web.Response:
+        return _json(await self._subscribers.remove(_name(request), _group(request)))
+
+
+def _group(request: web.Request) -> str:
+    try:
+        return check_name(request.match_info["group"])
+    except ValueError as error:
+        raise InvalidRequestError(f"name of a reader group: {error}") from error
 
 
 def _name(request: web.Request) -> str:

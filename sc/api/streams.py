@@ -7,9 +7,10 @@ question reads at most the records that it needs, all at one revision.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
+from sc.api.stream_records import StreamRecords
 from sc.controller import Controller
 from sc.controllers.streams.records import (
     MAX_WAITING,
@@ -24,12 +25,11 @@ from sc.controllers.streams.records import (
     StreamPaths,
     decode,
     encode,
-    epoch_of,
 )
 from sc.controllers.streams.states import DELETABLE
 from sc.controllers.streams.truncation import beginning, check
 from sc.kv.interface import Compare, ModRevisionIs, Op, Put
-from sc.store.records import GetRecord, NotReadError, Records, Want, get, listed
+from sc.store.records import GetRecord, Records, get
 from schemas.causality import current_cause
 from schemas.control.streams import (
     EpochInfo,
@@ -93,7 +93,7 @@ class StreamService:
     """Over one controller's KV and mirror."""
 
     def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+        self._of = StreamRecords(controller)
         self._kv = controller.kv
         self._keys = controller.keys
 
@@ -106,11 +106,11 @@ class StreamService:
         request that waits replaces the same segments, or too many wait; InvalidRequestError;
         NotReadyError while the stream is being created.
         """
-        stream = self._stream(name)
+        stream = self._of.stream(name)
         paths = StreamPaths(stream.uid)
         for _ in range(ATTEMPTS):
             asked = (paths.state, paths.accepted, paths.outcome(request.id))
-            records = await self._read(None, tuple(map(GetRecord, asked)))
+            records = await self._of.read(None, tuple(map(GetRecord, asked)))
             if (done := get(records, paths.outcome(request.id))) is not None:
                 outcome = decode(Outcome, done)
                 if outcome.digest != request.digest:
@@ -139,7 +139,7 @@ class StreamService:
                 Put(self._keys.record(paths.request(request.id)), encode(request)),
                 Put(self._keys.bell(stream.uid), current_cause().encode()),
             ]
-            if await self._commit(compares, ops, dry_run=dry_run):
+            if await self._of.commit(compares, ops, dry_run=dry_run):
                 return _waiting(request, state)
         raise ConflictError(f"stream {name} changes too often; try again")
 
@@ -147,7 +147,7 @@ class StreamService:
         self, records: Records, paths: StreamPaths, accepted: Accepted
     ) -> tuple[Request, ...]:
         wants = tuple(GetRecord(paths.request(one)) for one in accepted.waiting)
-        found = await self._read(records, wants)
+        found = await self._of.read(records, wants)
         some = (get(found, want.path) for want in wants)
         return tuple(decode(Request, one) for one in some if one is not None)
 
@@ -183,7 +183,7 @@ class StreamService:
                 cut = StreamCut.parse(request.cut or "")
                 if not before and state.state is StreamState.ACTIVE:
                     # Else those that wait change the stream: this one is checked in its turn.
-                    await self._asking(
+                    await self._of.asking(
                         records, lambda some: check(some, stream, state.epoch or 0, cut)
                     )
             case RequestKind.SEAL:
@@ -206,7 +206,7 @@ class StreamService:
         if not before and state.state is not StreamState.SCALING:
             # Else those that wait change the segments: this one is checked when its turn comes.
             scaled(
-                await self._epoch(stream, records, state.epoch or 0),
+                await self._of.epoch(stream, records, state.epoch or 0),
                 request.seal,
                 request.ranges,
                 next_number=state.next_number,
@@ -216,9 +216,9 @@ class StreamService:
 
     async def request(self, name: str, request: str) -> StreamRequest:
         """How far a request is. Raises NotFoundError if there is none, or no more."""
-        stream = self._stream(name)
+        stream = self._of.stream(name)
         paths = StreamPaths(stream.uid)
-        records = await self._read(
+        records = await self._of.read(
             None,
             (
                 GetRecord(paths.state),
@@ -241,7 +241,7 @@ class StreamService:
         """Begin to delete a stream: ``put`` writes it with its mark. Gives the revision, or None
         if it changed meanwhile. Raises ConflictError if it may not be deleted in its state."""
         paths = StreamPaths(stream.uid)
-        records = await self._read(None, (GetRecord(paths.state),))
+        records = await self._of.read(None, (GetRecord(paths.state),))
         stored = get(records, paths.state)
         compares: list[Compare] = [compare]
         ops: list[Op] = [put, Put(self._keys.bell(stream.uid), current_cause().encode())]
@@ -259,23 +259,23 @@ class StreamService:
         revision = stored.revision if stored is not None else 0
         compares.append(ModRevisionIs(self._keys.record(paths.state), revision))
         done = () if dry_run else ops
-        result = await self._kv.txn([*self._here(), *compares], done)
+        result = await self._kv.txn([*self._of.here(), *compares], done)
         return result.revision if result.succeeded else None
 
     # -- questions --------------------------------------------------------------------------
 
     async def epoch(self, name: str, number: int | None = None) -> EpochInfo:
         """An epoch by its number, or the current one. Raises NotFoundError, NotReadyError."""
-        stream = self._stream(name)
-        state, records = await self._state(stream)
-        current = self._current(stream, state)
+        stream = self._of.stream(name)
+        state, records = await self._of.state(stream)
+        current = self._of.current(stream, state)
         wanted = current if number is None else number
         # Readers go on in the next epoch as soon as its segments are known.
         if wanted > current + int(state.epoch_stored):
             raise NotFoundError(
                 f"stream {name} has no epoch {wanted}; the current one is {current}"
             )
-        found = await self._epoch(stream, records, wanted)
+        found = await self._of.epoch(stream, records, wanted)
         return EpochInfo(
             stream=stream.name,
             uid=stream.uid,
@@ -287,33 +287,33 @@ class StreamService:
 
     async def head(self, name: str) -> StreamHead:
         """Where a stream begins. Raises NotFoundError, NotReadyError."""
-        stream = self._stream(name)
-        state, records = await self._state(stream)
-        self._current(stream, state)
-        found = await self._asking(records, lambda some: beginning(some, stream))
+        stream = self._of.stream(name)
+        state, records = await self._of.state(stream)
+        self._of.current(stream, state)
+        found = await self._of.asking(records, lambda some: beginning(some, stream))
         return StreamHead(cut=str(found))
 
     async def segment(self, name: str, segment: int) -> SegmentHistory:
         """A segment with those before and after it. Raises NotFoundError."""
-        stream = self._stream(name)
+        stream = self._of.stream(name)
         paths = StreamPaths(stream.uid)
-        state, records = await self._state(stream)
+        state, records = await self._of.state(stream)
         created = creation_epoch(segment)
         # A scale has stored the epoch that it is about to begin.
-        if created > self._current(stream, state) + 1:
+        if created > self._of.current(stream, state) + 1:
             raise _no_segment(name, segment)
-        records = await self._read(
+        records = await self._of.read(
             records, (GetRecord(paths.sealed(segment)), GetRecord(paths.size(segment)))
         )
         sealed, size = get(records, paths.sealed(segment)), get(records, paths.size(segment))
         try:
-            birth = await self._epoch(stream, records, created)
+            birth = await self._of.epoch(stream, records, created)
         except InvalidRequestError:
             raise _no_segment(name, segment) from None
         found = birth.by_id().get(segment)
         if found is None:
             raise _no_segment(name, segment)
-        before = await self._epoch(stream, records, created - 1) if created else None
+        before = await self._of.epoch(stream, records, created - 1) if created else None
         after = None
         if sealed is not None:
             after = await self._after(stream, records, decode(SealedSegment, sealed).epoch)
@@ -328,19 +328,19 @@ class StreamService:
     async def _after(self, stream: Stream, records: Records, epoch: int) -> Epoch | None:
         """The epoch that sealed a segment; None while only the first of its records are stored."""
         try:
-            return await self._epoch(stream, records, epoch)
+            return await self._of.epoch(stream, records, epoch)
         except InvalidRequestError:
             return None
 
     async def events(self, name: str, limit: int) -> ScalingEvents:
         """The newest beginnings of epochs. Raises NotFoundError, NotReadyError."""
-        stream = self._stream(name)
+        stream = self._of.stream(name)
         paths = StreamPaths(stream.uid)
-        state, records = await self._state(stream)
-        current = self._current(stream, state)
+        state, records = await self._of.state(stream)
+        current = self._of.current(stream, state)
         first = max(0, current - limit + 1)
         wants = tuple(GetRecord(paths.entry(n)) for n in range(first, current + 1))
-        found = await self._read(records, wants)
+        found = await self._of.read(records, wants)
         items = []
         for number, want in enumerate(wants, start=first):
             if (record := get(found, want.path)) is not None:
@@ -355,54 +355,6 @@ class StreamService:
                     )
                 )
         return ScalingEvents(items=tuple(items), complete=first == 0)
-
-    # -- parts ------------------------------------------------------------------------------
-
-    def _stream(self, name: str) -> Stream:
-        found = self._controller.view.store.get(Stream, name)
-        if found is None:
-            raise NotFoundError(f"Stream {name!r} does not exist")
-        return found
-
-    async def _state(self, stream: Stream) -> tuple[StateRecord, Records]:
-        paths = StreamPaths(stream.uid)
-        records = await self._read(None, (GetRecord(paths.state),))
-        stored = get(records, paths.state)
-        if stored is None:
-            raise NotReadyError(f"stream {stream.name} is being created; try again in a moment")
-        return decode(StateRecord, stored), records
-
-    def _current(self, stream: Stream, state: StateRecord) -> int:
-        if state.epoch is None:
-            why = f": {stream.status.reason}" if stream.status.reason else "; try again in a moment"
-            raise NotReadyError(f"stream {stream.name} is being created{why}")
-        return state.epoch
-
-    async def _epoch(self, stream: Stream, records: Records, number: int) -> Epoch:
-        want = StreamPaths(stream.uid).epoch_want(number)
-        found = await self._read(records, (want,))
-        return epoch_of(number, listed(found, want))
-
-    async def _asking(self, records: Records, ask: Callable[[Records], T]) -> T:
-        """What a function makes of records, which are read as it needs them."""
-        while True:
-            try:
-                return ask(records)
-            except NotReadError as missing:
-                records = await self._read(records, missing.wants)
-
-    async def _read(self, records: Records | None, wants: Sequence[Want]) -> Records:
-        return await self._controller.records.read(records, wants)
-
-    def _here(self) -> list[Compare]:
-        """The cluster is in this store."""
-        return [ModRevisionIs(self._keys.moved, 0), ModRevisionIs(self._keys.arriving, 0)]
-
-    async def _commit(
-        self, compares: Sequence[Compare], ops: Sequence[Op], *, dry_run: bool
-    ) -> bool:
-        result = await self._kv.txn([*self._here(), *compares], () if dry_run else ops)
-        return result.succeeded
 
 
 def _same(before: Sequence[Request], request: Request) -> Request | None:

@@ -1,1 +1,1 @@
-"""What SPUs count, kept in memory for people to look at. Pure; no decision depends on it."""
+"""What SPUs count, in memory: for people to look at, and for the retention of streams. Pure."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from sc.store.buckets import Buckets
 from sc.store.local_store import LocalStore
 from sc.store.records import Records
 from sc.store.suspicions import RECONNECT_MS, Suspicions
@@ -22,6 +23,7 @@ from schemas.control.messages import (
     Tombstone,
     UnreachablePeer,
 )
+from schemas.control.statistics import ReplicaNumbers
 from schemas.ids import Term, make_term, next_election
 from schemas.objects.partition import Partition
 from schemas.objects.spu import SpuSpec
@@ -154,8 +156,10 @@ class View:
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
     offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
     ``incarnation`` is the cluster's; while it is ``recovering`` from a KV that was restored from a
-    backup, nothing is deleted. ``records`` are those that were read for this very pass;
-    ``settled`` says of which owners none need be read, by uid (`sc.controllers.actions.Settle`).
+    backup, nothing is deleted. ``records`` are those that were read for this very pass; ``numbers``
+    gives the latest that an SPU told of a partition's log; ``buckets`` says which owners this SC
+    works for; ``settled`` says of which owners no records need be read, by uid
+    (`sc.controllers.actions.Settle`).
     """
 
     store: LocalStore = field(default_factory=LocalStore)
@@ -170,6 +174,8 @@ class View:
     preferred_elections: PreferredElections = field(default_factory=PreferredElections)
     refusals: Mapping[int, str] = field(default_factory=dict)
     records: Records | None = None
+    numbers: Callable[[Partition], ReplicaNumbers | None] = field(default=lambda _: None)
+    buckets: Buckets = field(default_factory=Buckets)
     settled: dict[str, Settled] = field(default_factory=dict)
 
     def with_records(self, records: Records) -> View:

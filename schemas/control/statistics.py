@@ -1,4 +1,5 @@
-"""What an SPU counts and tells the SC once a second: numbers to look at, on which nothing depends.
+"""What an SPU counts and tells the SC once a second: numbers to look at. Of all that the cluster
+does, only the retention of streams depends on them.
 
 They travel on the session that exists, to an SC that has selected `STATISTICS_PROTOCOL`, and need
 no reply: numbers that are lost with a session come again with the next. Nobody stores them.

@@ -55,6 +55,27 @@ class TruncateRequest(Model):
     """The first place that stays: a stream cut as text."""
 
 
+class Published(Model):
+    """How far a reader group is in a stream: its retention keeps what comes after that."""
+
+    cut: str = Field(max_length=MAX_CUT_TEXT)
+    """The first place that the group has not read: a stream cut as text."""
+
+
+class SubscriberInfo(Model):
+    """A reader group for which the retention of a stream waits."""
+
+    group: str
+    """Its name."""
+    cut: str
+    """How far it said that it is: a stream cut as text."""
+
+
+class Subscribers(Model):
+    items: tuple[SubscriberInfo, ...]
+    """By their names."""
+
+
 class StreamHead(Model):
     """Where a stream begins."""
 

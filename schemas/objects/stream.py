@@ -93,14 +93,60 @@ class Scaling(Model):
         """What the leaders of segments measure against; None for a fixed number of segments."""
         if (unit := _UNITS.get(self.type)) is None or self.target_rate is None:
             return None
-        return LoadLimits(
-            unit=unit, target_rate=self.target_rate, window=Millis(self.window)
-        )
+        return LoadLimits(unit=unit, target_rate=self.target_rate, window=Millis(self.window))
+
+
+class StreamRetention(Model):
+    """What a stream keeps: at least so much of its end, by time or by size. Once in a period, a cut
+    of its end is noted; the stream is truncated at such a cut, or where the slowest of its
+    subscribers is."""
+
+    min_time: DurationMs | None = Field(default=None, ge=1)
+    """Keep what is younger. Either this or `minSize` is given."""
+    max_time: DurationMs | None = Field(default=None, ge=1)
+    """Remove what is older, even if a subscriber has not read it; null: wait for subscribers."""
+    min_size: Size | None = Field(default=None, ge=1)
+    """Keep so much, over all segments."""
+    max_size: Size | None = Field(default=None, ge=1)
+    """Remove what is beyond that, even if a subscriber has not read it; null: wait for
+    subscribers."""
+    period: DurationMs = Field(default=Millis(1_800_000), ge=1_000)
+    """How often it is looked at; at least 1s. What is kept is right to one period."""
+
+    @model_validator(mode="after")
+    def _time_or_size(self) -> StreamRetention:
+        by_time, by_size = self.min_time, self.min_size
+        if (by_time is None) == (by_size is None):
+            raise ValueError("give minTime or minSize: what is kept, by time or by size")
+        names = ("minTime", "maxTime") if by_size is None else ("minSize", "maxSize")
+        other = self.max_size if by_size is None else self.max_time
+        if other is not None:
+            wrong = "maxSize" if by_size is None else "maxTime"
+            raise ValueError(f"{wrong} does not go with {names[0]}; give {names[1]}")
+        if self.maximum is not None and self.maximum < self.minimum:
+            raise ValueError(f"{names[1]} is less than {names[0]}")
+        return self
+
+    @property
+    def minimum(self) -> int:
+        """The least that is kept, in milliseconds or bytes."""
+        return self.min_time or self.min_size or 0
+
+    @property
+    def maximum(self) -> int | None:
+        """The most that is kept for subscribers, in milliseconds or bytes."""
+        return self.max_time if self.min_size is None else self.max_size
+
+    @property
+    def by_size(self) -> bool:
+        return self.min_size is not None
 
 
 class StreamSpec(Model):
     scaling: Scaling = Scaling()
     """How the number of segments follows the load."""
+    retention: StreamRetention | None = None
+    """What is kept; null: everything, until somebody truncates the stream."""
     replication_factor: int = Field(default=1, ge=1, le=MAX_REPLICATION_FACTOR)
     """Replicas of each segment."""
     min_in_sync_replicas: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)

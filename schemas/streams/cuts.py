@@ -151,6 +151,20 @@ class Frontier:
             StreamCut(self.cut.stream, self.cut.uid, offsets), [known[one] for one in offsets]
         )
 
+    def met(self, other: Frontier) -> Frontier:
+        """The place before both: what is before it is before each of them."""
+        offsets: dict[int, int] = {}
+        for mine, theirs in ((self, other), (other, self)):
+            for one, segment in mine.segments.items():
+                if theirs.is_done(segment):
+                    offsets[one] = mine.cut.offsets[one]
+                elif one in theirs.segments:
+                    offsets[one] = min(of.cut.offsets[one] for of in (mine, theirs))
+        known = {**self.segments, **other.segments}
+        return Frontier(
+            StreamCut(self.cut.stream, self.cut.uid, offsets), [known[one] for one in offsets]
+        )
+
     def end_with(self, tail: Frontier, epoch: int) -> Frontier:
         """Where a stream ends for who reads from here on. ``tail`` is its end in its current
         ``epoch``: this place may be in the next one already, which a scale is about to begin."""

@@ -17,7 +17,7 @@ from schemas.objects.stream import Stream, StreamState, StreamStatus
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     """Take one stream a step further, or ask for the records that this needs."""
     stream = view.store.get(Stream, key.name)
-    if stream is None:
+    if stream is None or not view.buckets.holds(stream.uid):
         return ()
     mark = _mark(view, stream)
     settled = view.settled.get(stream.uid)

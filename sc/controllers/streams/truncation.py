@@ -35,12 +35,7 @@ def check(records: Records | None, stream: Stream, current: int, cut: StreamCut)
     Raises InvalidRequestError if it is no place in the stream, or lies beyond the end of a segment
     that was replaced; ConflictError if it lies before the place where the stream begins.
     """
-    if cut.stream != stream.name:
-        raise InvalidRequestError(f"the cut is of stream {cut.stream}, not of {stream.name}")
-    if cut.uid != stream.uid:
-        raise InvalidRequestError(
-            f"the cut is of an earlier stream {stream.name}, which was deleted"
-        )
+    check_stream(stream, cut)
     paths = StreamPaths(stream.uid)
     need(records, GetRecord(paths.truncation), paths.epoch_want(0), paths.epoch_want(current))
     wanted = placed(records, paths, current, cut)
@@ -60,6 +55,16 @@ def check(records: Records | None, stream: Stream, current: int, cut: StreamCut)
                 f"the cut lies beyond the end of segment {segment_text(one)}: offset"
                 f" {cut.offsets[one]}, and it ends at {end}; take one from the stream's tail"
             )
+
+
+def check_stream(stream: Stream, cut: StreamCut) -> None:
+    """Raise InvalidRequestError unless a cut is of this stream."""
+    if cut.stream != stream.name:
+        raise InvalidRequestError(f"the cut is of stream {cut.stream}, not of {stream.name}")
+    if cut.uid != stream.uid:
+        raise InvalidRequestError(
+            f"the cut is of an earlier stream {stream.name}, which was deleted"
+        )
 
 
 def placed(records: Records | None, paths: StreamPaths, current: int, cut: StreamCut) -> Frontier:

@@ -7,7 +7,7 @@ parse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from sc.controllers.actions import Step
 from sc.controllers.streams.auto_scale import loads_of, wanted
@@ -23,13 +23,13 @@ from sc.controllers.streams.records import (
     decode,
     encode,
 )
+from sc.controllers.streams.retention.retention import turn
 from sc.controllers.streams.steps import AT_ONCE, RECORDS_AT_ONCE, Pass, Progress
 from sc.controllers.streams.truncation import beginning, check, placed
 from sc.store.records import GetRecord, ListRecords, get, listed, need
-from schemas.control.messages import LoadReport
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.objects.partition import DesiredState
-from schemas.objects.stream import StreamState
+from schemas.objects.stream import StreamRetention, StreamState
 from schemas.streams.cuts import Frontier, StreamCut
 from schemas.streams.epochs import (
     FULL_EVERY,
@@ -79,7 +79,8 @@ def create(of: Pass, state: StateRecord) -> Progress:
 
 def next_turn(of: Pass, state: StateRecord) -> Progress:
     """An active stream: begin what is due, in this order: the oldest request, a changed spec, more
-    segments where the spec asks for them, other segments where their load does."""
+    segments where the spec asks for them, other segments where their load does, and what its
+    retention has to do."""
     if of.accepted.waiting:
         return Progress(_begin_request(of, state, of.request(of.accepted.waiting[0])))
     if state.observed_generation != of.stream.generation:
@@ -96,13 +97,28 @@ def next_turn(of: Pass, state: StateRecord) -> Progress:
             time_ms=of.at_ms,
         )
         return Progress(_begin_scale(of, state, change, None))
-    if loads := loads_of(of.view, of.stream):
-        return _scale_by_load(of, state, loads)
-    return Progress()
+    by_load = _scale_by_load(of, state)
+    if by_load.step is not None or of.stream.spec.retention is None:
+        return by_load
+    return replace(_retain(of, state, of.stream.spec.retention), reason=by_load.reason)
 
 
-def _scale_by_load(of: Pass, state: StateRecord, loads: Mapping[int, LoadReport]) -> Progress:
+def _retain(of: Pass, state: StateRecord, retention: StreamRetention) -> Progress:
+    """Note where the stream ends, and begin the truncation that the retention asks for."""
+    due = turn(of, state.epoch or 0, retention)
+    if isinstance(due, int):
+        return Progress(until_ms=due)
+    if due.truncate is None:
+        return Progress(of.step(state, puts=due.puts, deletes=due.deletes))
+    after = state.model_copy(update={"state": StreamState.TRUNCATING, "cursor": 0})
+    puts = (*due.puts, _truncation(of, due.truncate, updating=True))
+    return Progress(of.step(after, puts=puts, deletes=due.deletes))
+
+
+def _scale_by_load(of: Pass, state: StateRecord) -> Progress:
     """Begin what the loads of the current segments ask for, if it can be had."""
+    if not (loads := loads_of(of.view, of.stream)):
+        return Progress()
     epoch, scaling = of.epoch(), of.stream.spec.scaling
     if (found := wanted(epoch, loads, scaling)) is None:
         return Progress()

@@ -51,6 +51,27 @@ async def test_given_cluster_then_its_uid_stays(kv: KV) -> None:
     assert first.stamp.office != second.stamp.office
 
 
+async def test_given_buckets_then_they_are_those_of_the_first_sc(kv: KV) -> None:
+    assert (await acquire(kv, KEYS, 16)).identity.buckets == 16
+    assert (await acquire(kv, KEYS)).identity.buckets == 16
+    leads = await acquire(kv, KEYS, 16)
+    with pytest.raises(ConflictError, match="made with 16, and the configuration says 64"):
+        await acquire(kv, KEYS, 64)
+    # The SC that leads was not replaced by the one that was refused.
+    current = await kv.get(KEYS.current_office)
+    assert current is not None
+    assert current.mod_revision == leads.guard.revision
+    recovering = await begin_recovery(kv, KEYS, leads, 1, BEGUN)
+    assert recovering.identity.buckets == 16
+    assert (await acquire(kv, KEYS, 16)).identity.buckets == 16
+
+
+async def test_given_no_buckets_then_there_are_64(kv: KV) -> None:
+    assert (await acquire(kv, KEYS)).identity.buckets == 64
+    with pytest.raises(ConflictError, match="write 64, or leave it out"):
+        await acquire(kv, KEYS, 65)
+
+
 async def test_given_many_at_once_then_one_uid_and_one_in_office(kv: KV) -> None:
     taken = await asyncio.gather(*(acquire(kv, KEYS) for _ in range(8)))
     assert len({leadership.cluster_uid for leadership in taken}) == 1

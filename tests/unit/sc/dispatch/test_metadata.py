@@ -11,7 +11,7 @@ from sc.dispatch.metadata import MAX_STRANGERS, MetadataDispatcher
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
-from schemas.control.messages import Hello, Obstacles, Report, SpuRequest
+from schemas.control.messages import Hello, LoadReport, Obstacles, Report, SpuRequest
 from schemas.control.session_end import SessionEnd
 from schemas.ids import PartitionUid
 from schemas.objects.metadata import Object
@@ -152,6 +152,18 @@ def test_given_report_then_its_partition_is_woken_by_the_cause_of_the_report(ben
         bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P, term=65_537),)))
     assert bench.view.report(1, P.uid) == report_of(P, term=65_537)
     assert bench.woken == [(P_KEY, "spu1-report")]
+
+
+def test_given_another_load_then_the_owner_is_woken(bench: Bench) -> None:
+    owner = Key("Topic", "t")
+    hot = report_of(P).model_copy(update={"load": LoadReport(parts=2)})
+    bench.dispatcher.opened(1, hello(hot))
+    woken = bench.keys()
+    assert owner in woken
+    bench.dispatcher.reported(1, 1, Report(replicas=(hot,)))
+    assert bench.keys() == [P_KEY]
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P),)))
+    assert bench.keys() == [owner, P_KEY]
 
 
 def test_given_report_of_an_unknown_uid_then_kept_and_nobody_woken(bench: Bench) -> None:

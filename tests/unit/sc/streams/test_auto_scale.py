@@ -215,7 +215,7 @@ async def scaling_world(segments: int) -> World:
 async def say(world: World, loads: dict[int, LoadReport]) -> None:
     """The leader of all segments says what their loads ask for, by their numbers."""
     reports = {
-        PartitionUid(partition.uid): ReplicaReport(
+        partition.uid: ReplicaReport(
             uid=PartitionUid(partition.uid),
             storage_id=StorageId("disk"),
             role=ReplicaRole.LEADER,

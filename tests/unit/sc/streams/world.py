@@ -83,7 +83,10 @@ class Owner:
         self.store = LocalStore()
         sessions = {i: SessionState(i, 1, complete=True, seals=True) for i in spus}
         self.view = View(self.store, sessions)
-        self.records = RecordReader(kv, keys, is_fixed, now_ms=lambda: 1_000)
+        #: Milliseconds since 1970, and those of a clock that is never set.
+        self.at_ms = 1_000
+        self.now_ms = 0
+        self.records = RecordReader(kv, keys, is_fixed, now_ms=lambda: self.at_ms)
         self._updater = KvUpdater(kv, keys, lambda: leadership)
 
     def report(self, spu_id: int, partition: Partition) -> None:
@@ -123,8 +126,10 @@ class Owner:
         view, records = self.view, None
         for number in range(ROUNDS):
             self.most_rounds = max(self.most_rounds, number)
-            actions = reconcile(view, key, 0)
-            assert actions == reconcile(view, key, 0), "the same view gives the same actions"
+            actions = reconcile(view, key, self.now_ms)
+            assert actions == reconcile(view, key, self.now_ms), (
+                "the same view gives the same actions"
+            )
             match actions:
                 case (Read(wants),):
                     records = await self.records.read(records, wants)

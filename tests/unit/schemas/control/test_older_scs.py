@@ -1,4 +1,4 @@
-"""What an SC of an earlier version is told of sealed logs: nothing."""
+"""What an SC of an earlier version is told of sealed logs, and of loads: nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import pytest
 
 from schemas.control.messages import (
     ARCHIVE_PROTOCOL,
+    LOAD_PROTOCOL,
     SEAL_PROTOCOL,
     Heartbeat,
     Hello,
     HelloPart,
+    LoadReport,
     Message,
     ReplicaReport,
     Report,
@@ -41,3 +43,12 @@ def test_for_protocol(message: Message, older: Message) -> None:
         assert for_protocol(message, protocol) == older
         if isinstance(message, Hello):
             assert hello_for(message, protocol) == older
+
+
+def test_given_an_sc_that_knows_no_loads_then_it_hears_of_none() -> None:
+    hot = SEALED.model_copy(update={"load": LoadReport(parts=2)})
+    message = hello(hot, seals=True)
+    assert for_protocol(message, LOAD_PROTOCOL) == message
+    assert for_protocol(message, SEAL_PROTOCOL) == hello(SEALED, seals=True)
+    assert hello_for(message, SEAL_PROTOCOL) == hello(SEALED, seals=True)
+    assert for_protocol(Report(replicas=(hot,)), ARCHIVE_PROTOCOL) == Report(replicas=(OPEN,))

@@ -1,4 +1,5 @@
-"""What an SPU of an earlier version is told of a partition with an archive, or with a seal."""
+"""What an SPU of an earlier version is told of a partition with an archive, a seal, or limits of
+its load."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import pytest
 from schemas.control.messages import (
     ARCHIVE_PROTOCOL,
     LATENCIES_PROTOCOL,
+    LOAD_PROTOCOL,
     SEAL_PROTOCOL,
     AssignPartitions,
     Heartbeat,
@@ -14,6 +16,8 @@ from schemas.control.messages import (
     Stamp,
 )
 from schemas.control.older_spus import for_protocol
+from schemas.objects.load import LoadLimits, LoadUnit
+from schemas.objects.quantities import Millis
 from schemas.objects.topic import LogSettings, Retention
 from tests.unit.spu.builders import assignment_of
 
@@ -24,6 +28,8 @@ COLD = assignment_of(log=LOG, archived_before=3)
 SEALED = assignment_of(log=LOG, sealed=True)
 COLD_AND_SEALED = assignment_of(log=LOG, archived_before=3, sealed=True)
 KEPT = assignment_of(log=LogSettings(retention=Retention(time=None, grace=7)))
+LIMITS = LoadLimits(unit=LoadUnit.EVENTS, target_rate=5, window=Millis(1_000))
+MEASURED = assignment_of(log=LOG.model_copy(update={"load": LIMITS}), sealed=True)
 
 
 def assigned(*assignments: object) -> AssignPartitions:
@@ -38,6 +44,15 @@ def assigned(*assignments: object) -> AssignPartitions:
             SEAL_PROTOCOL,
             assigned(COLD_AND_SEALED),
             id="given-one-that-knows",
+        ),
+        pytest.param(
+            assigned(MEASURED), LOAD_PROTOCOL, assigned(MEASURED), id="given-one-that-measures"
+        ),
+        pytest.param(
+            assigned(MEASURED),
+            SEAL_PROTOCOL,
+            assigned(SEALED),
+            id="given-one-that-measures-nothing-then-it-gets-no-limits",
         ),
         pytest.param(
             assigned(SEALED, COLD_AND_SEALED),

@@ -190,3 +190,37 @@ def test_law_each_epoch_is_a_place_and_not_after_the_next(
             gone = set(before.segments) - set(now.segments)
             assert all(place.is_done(one) for one in gone)
         assert not any(place.is_done(one) for one in history[number][0].segments)
+
+
+#: Places along two ways through the segments: the lower half first, and the upper half first.
+WAYS = [
+    {"0.0": 0},
+    {"0.0": 7},
+    {"1.1": 0, "1.2": 0},
+    {"1.1": 3, "1.2": 0},
+    {"1.1": 0, "1.2": 3},
+    {"1.1": 9, "1.2": -1},
+    {"1.1": -1, "1.2": 9},
+    {"1.1": 3, "2.3": -1, "1.2": 4},
+    {"1.2": 4, "2.3": -1},
+    {"1.1": 4, "2.3": -1},
+    {"2.3": 0},
+    {"2.3": 8},
+]
+
+
+@pytest.mark.parametrize("one", WAYS)
+@pytest.mark.parametrize("other", WAYS)
+def test_where_two_have_both_been_is_before_each_and_not_further_than_needed(
+    one: dict[str, int], other: dict[str, int]
+) -> None:
+    mine, theirs = frontier(one), frontier(other)
+    both = mine.met(theirs)
+    assert both.is_after(mine) is None
+    assert both.is_after(theirs) is None
+    for place in map(frontier, WAYS):
+        if place.is_after(mine) is None and place.is_after(theirs) is None:
+            assert place.is_after(both) is None
+    assert both.joined(mine).is_after(mine) is None
+    assert both.cut == theirs.met(mine).cut
+    assert mine.met(mine).cut == mine.cut

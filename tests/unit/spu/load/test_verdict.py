@@ -135,11 +135,9 @@ def test_given_kilobytes_then_bytes_are_counted_by_the_thousand() -> None:
 
 def test_given_other_limits_or_none_then_it_begins_anew() -> None:
     leader = Leader()
-    leader.minutes(10, 350)
-    assert leader.load.report is not None
+    assert len(leader.minutes(10, 350)) == 1
     assert leader.load.tick(leader.now_ms + 5_000, None)
-    assert leader.load.report is None
-    assert leader.load.rates() is None
+    assert (leader.load.report, leader.load.rates()) == (None, None)
     leader.now_ms += 5_000
     leader.load.tick(leader.now_ms, TWO_MINUTES)
     assert leader.minutes(9.9, 350) == []
