@@ -143,7 +143,7 @@ def reader(
 def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
         "archive", "backup", "coming-from-kafka", "contexts", "dashboard", "edge-spu",
-        "inspect-a-log", "named-consumers", "objects",
+        "elastic-streams", "inspect-a-log", "named-consumers", "objects",
         "pipelines", "ports", "read-records", "reader-groups", "spu-groups", "streams", "systemd",
         "transaction-ids",
         "trouble", "typed-topics", "upgrades",
@@ -452,6 +452,20 @@ def test_streams(reader: Callable[[str], Reader], tmp_path: Path) -> None:
             page.cluster.stream("shop/returns").seal()
             page.cluster.delete("stream", "shop/returns")
             page.cluster.wait("stream", "shop/returns", "deleted")
+
+
+def test_elastic_streams(reader: Callable[[str], Reader], tmp_path: Path) -> None:
+    page = reader("elastic-streams")
+    for name, manifest in zip(("clicks", "visits"), page.page.yaml, strict=True):
+        (tmp_path / f"{name}.yaml").write_text(manifest)
+    printed = [page.run(shown) for shown in page.page.commands]
+    assert printed[2].split()[-1] == "creation"
+    assert printed[-1].startswith("shop/visits@")
+    for name in ("shop/clicks", "shop/visits"):
+        page.cluster.stream(name).seal()
+        page.cluster.delete("stream", name)
+        page.cluster.wait("stream", name, "deleted")
+    page.cluster.delete("scope", "shop")
 
 
 def test_transaction_ids(reader: Callable[[str], Reader], tmp_path: Path) -> None:
