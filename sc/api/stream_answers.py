@@ -41,6 +41,7 @@ class StreamAnswers:
         self._parsed = parsed
 
     def by_operation(self) -> dict[Operation, Answer]:
+        """What answers each operation that streams have besides those of all kinds."""
         return {
             Operation.SCALE: self._scale,
             Operation.SEAL: self._seal,

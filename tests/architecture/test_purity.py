@@ -21,6 +21,7 @@ CORES = (
     "sc.scheduler",
     "sc.store",
     "sc.provisioning.crash_loop",
+    "spu.load",
     "spu.replication",
     "spu.replica.assignment",
     "spu.replica.batch_checks",

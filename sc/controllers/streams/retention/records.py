@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote
 
 from sc.controllers.streams.records import StreamPaths
 from sc.store.records import ListRecords
@@ -59,7 +58,8 @@ def cut_path(paths: StreamPaths, number: int) -> str:
 
 
 def subscriber_path(paths: StreamPaths, group: str) -> str:
-    return f"{paths.root}subscribers/{quote(group, safe='')}"
+    """``group`` is a name as all objects have them."""
+    return f"{paths.root}subscribers/{group}"
 
 
 def subscribers_want(paths: StreamPaths) -> ListRecords:
