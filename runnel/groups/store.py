@@ -7,7 +7,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from runnel.groups.state import Groups, GroupsState, Update
+from runnel.groups.state import Groups, Update
+from runnel.groups.stored_state import GroupsState
 from runnel.net.routing import TopicRoute
 from runnel.state_log.topic_logs import TopicLogs
 from schemas.errors import InvalidRequestError

@@ -9,7 +9,8 @@ from random import Random
 
 from runnel.groups import decisions
 from runnel.groups.places import Places, SourceSegment, Successor
-from runnel.groups.state import GroupConfig, Groups, GroupsState, GroupState, Left, Update
+from runnel.groups.state import GroupConfig, Groups, GroupState, Left, Update
+from runnel.groups.stored_state import GroupsState
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from schemas.errors import FencedError, OverloadedError
 from schemas.streams.epochs import segment_id
