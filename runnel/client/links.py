@@ -18,7 +18,7 @@ from runnel.archive.store import ArchiveStore
 from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.known_topic import KnownTopic
-from runnel.groups.reader import GroupReader
+from runnel.groups.member import Member
 from runnel.groups.store import GroupStore
 from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import (
@@ -60,7 +60,7 @@ class Links(Admin):
         self._fetched: dict[str, FetchCounts] = {}
         # A consumer at its end may be read on after a seek; its user need not close it.
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
-        self._group_readers: weakref.WeakSet[GroupReader] = weakref.WeakSet()
+        self._group_readers: weakref.WeakSet[Member] = weakref.WeakSet()
         self._stream_consumers: weakref.WeakSet[StreamConsumer] = weakref.WeakSet()
         # By the topic's uid: the spec that the SC sent last, and when.
         self._specs: dict[str, tuple[TopicSpec, float]] = {}

@@ -56,15 +56,15 @@ class GroupReader:
         self._thread.call(self._inner.commit())
 
     def __iter__(self) -> Iterator[Record]:
-        inner = self._inner
+        inner, member = self._inner, self._inner.member
         while True:
-            if (current := inner.current) is not None:
+            if (current := member.current) is not None:
                 records = current.state.records()
                 while True:
                     # As `is_due`: a call for each record would cost a tenth.
-                    if inner.attention or monotonic() >= inner.valid_until_s:
+                    if member.attention or monotonic() >= member.valid_until_s:
                         current.state.has_processed()
-                        self._thread.call(inner.attend())
+                        self._thread.call(member.attend())
                     if not current.live or (record := next(records, None)) is None:
                         break
                     yield record
@@ -73,10 +73,10 @@ class GroupReader:
 
     def poll(self, timeout: float | None = None) -> Record | None:
         """The next record; None when none came within ``timeout`` seconds, and at the end."""
-        inner = self._inner
-        current = inner.current
+        inner, member = self._inner, self._inner.member
+        current = member.current
         # Without a call to the client's thread, if there is nothing else to do.
-        records = iter(()) if current is None or inner.is_due else current.state.records()
+        records = iter(()) if current is None or member.is_due else current.state.records()
         if (current is None or current.live) and (record := next(records, None)) is not None:
             return record
         return self._thread.call(inner.poll(timeout))
@@ -84,12 +84,12 @@ class GroupReader:
     def batches(self, *, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records as Arrow record batches, as `Consumer.batches`; each is of one segment."""
         check_max_records(max_records)
-        inner = self._inner
+        inner, member = self._inner, self._inner.member
         while True:
-            while (current := inner.current) is not None:
+            while (current := member.current) is not None:
                 current.state.has_processed()
-                if inner.is_due:
-                    self._thread.call(inner.attend())
+                if member.is_due:
+                    self._thread.call(member.attend())
                 if not current.live or (rest := current.state.rest(max_records)) is None:
                     break
                 yield rest

@@ -13,6 +13,7 @@ from typing import Final, Self
 from runnel.consume.settings import ConsumerSettings, checked_settings
 from runnel.groups import decisions
 from runnel.groups.cut import GroupCut
+from runnel.groups.member import Member
 from runnel.groups.places import SourceSegment
 from runnel.groups.reader import GroupReader
 from runnel.groups.sources import GroupStart, Source, check_start, joined
@@ -97,7 +98,7 @@ class ReaderGroup:
         find_source: FindSource,
         by: str,
         random: Callable[[], float],
-        opened: Callable[[GroupReader], None],
+        opened: Callable[[Member], None],
     ) -> None:
         self.name = check_group_name(name)
         self._store = store
@@ -105,7 +106,7 @@ class ReaderGroup:
         self._by = by
         self._random = random
         self._opened = opened
-        self._readers: weakref.WeakSet[GroupReader] = weakref.WeakSet()
+        self._readers: weakref.WeakSet[Member] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<runnel.ReaderGroup {self.name!r}>"
@@ -181,8 +182,8 @@ class ReaderGroup:
             self._random,
             timeout,
         )
-        self._readers.add(made)
-        self._opened(made)
+        self._readers.add(made.member)
+        self._opened(made.member)
         return made
 
     async def checkpoint(self, *, timeout: float = 60.0) -> GroupCut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -131,6 +132,17 @@ async def test_given_segments_that_could_not_be_given_back_then_they_are_read_on
     assert Counter([*before, *found[0], *found[1]]) == all_records()
 
 
+async def test_given_a_reader_that_its_user_forgot_then_the_group_closes_it(
+    world: World, group: ReaderGroup
+) -> None:
+    async with group:
+        async for _ in reader(group, "a"):
+            break
+        gc.collect()
+        assert [one.name for one in (await group.describe()).readers] == ["a"]
+    assert (await group.describe()).readers == ()
+
+
 async def test_given_records_in_hand_then_they_are_read_again_unless_the_user_asked_for_more(
     group: ReaderGroup,
 ) -> None:
@@ -167,10 +179,10 @@ async def committed(group: ReaderGroup, count: int) -> bool:
 
 async def dead(of: GroupReader) -> None:
     """It does nothing any more, as if its process was gone."""
-    of._closed = True
-    assert of._looking is not None
-    of._looking.cancel()
-    await of._drop()
+    of.member.closed = True
+    assert of.member._looking is not None
+    of.member._looking.cancel()
+    await of.member._drop()
 
 
 async def test_given_a_reader_that_shows_no_life_then_others_get_its_segments_and_it_joins_again(
@@ -181,15 +193,15 @@ async def test_given_a_reader_that_shows_no_life_then_others_get_its_segments_an
         first = await a.poll(5)
         assert first is not None
         # As in a process that is frozen: the lease is over when it goes on.
-        assert a._looking is not None
-        a._looking.cancel()
+        assert a.member._looking is not None
+        a.member._looking.cancel()
         await eventually(lambda: len(b.segments()) == PARTITIONS)
-        assert a.is_due, "it hands out nothing more"
-        a._looking = asyncio.create_task(a._look_on())
+        assert a.member.is_due, "it hands out nothing more"
+        a.member._looking = asyncio.create_task(a.member._look_on())
         second = await a.poll(5)
-        assert a._session in {one.session for one in (await group._state()).readers.values()}, (
-            "it joined again"
-        )
+        assert a.member._session in {
+            one.session for one in (await group._state()).readers.values()
+        }, "it joined again"
         await eventually(lambda: len(a.segments()) == 2)
         rest = await asyncio.gather(everything(a), everything(b))
         found = Counter(rest[0] + rest[1])
@@ -204,11 +216,11 @@ async def test_given_a_timeout_between_a_chunk_and_a_checkpoint_then_no_record_i
 ) -> None:
     async with reader(group, "a") as a:
         assert Counter(await everything(a)) == all_records()
-        async with a._turn:
+        async with a.member._turn:
             # The checkpoint is seen while the user waits, and cannot be passed before the timeout.
             asking = asyncio.create_task(a.poll(0.3))
             await asyncio.sleep(0)
-            a.attention = True
+            a.member.attention = True
             fill(world, 0, 1)
             await world.spu.grown()
             assert await asking is None
@@ -219,12 +231,12 @@ async def test_given_a_call_that_is_cancelled_then_no_record_is_lost(group: Read
     async with reader(group, "a") as a:
         first = await a.poll(5)
         assert first is not None
-        await a._turn.acquire()
-        a.attention = True
+        await a.member._turn.acquire()
+        a.member.attention = True
         for call in (a.poll(0.01), asyncio.wait_for(anext(aiter(a)), 0.01)):
             with suppress(TimeoutError):
                 assert await call is None
-        a._turn.release()
+        a.member._turn.release()
         assert Counter([place(first), *await everything(a)]) == all_records()
 
 
@@ -266,11 +278,11 @@ async def test_given_an_sc_that_does_not_answer_then_the_group_goes_on(
     async with reader(group, "a") as a, reader(group, "b") as b:
         await eventually(lambda: len(a.segments()) == len(b.segments()) == 2)
         monkeypatch.setattr("runnel.net.routing.TopicRoute.partition_count_now", for_long)
-        a._grown_s = b._grown_s = 0.0
-        sessions = a._session, b._session
+        a.member._grown_s = b.member._grown_s = 0.0
+        sessions = a.member._session, b.member._session
         # Longer than the lease.
         await asyncio.sleep(1.5)
-        assert (a._session, b._session) == sessions
+        assert (a.member._session, b.member._session) == sessions
         found = await asyncio.gather(everything(a), everything(b))
         assert Counter(found[0] + found[1]) == all_records()
 
@@ -294,7 +306,7 @@ async def test_given_a_checkpoint_then_it_waits_for_the_users_and_a_reset_replay
         iterators = aiter(a), aiter(b)
         before = [place(await anext(one)) for one in iterators for _ in range(2)]
         asked = asyncio.create_task(group.checkpoint(timeout=10))
-        await eventually(lambda: a.attention and b.attention)
+        await eventually(lambda: a.member.attention and b.member.attention)
         assert not asked.done()
         after = [place(await anext(one)) for one in iterators]
         cut = await asked
@@ -311,9 +323,9 @@ async def test_given_an_open_reader_then_a_reset_moves_it(group: ReaderGroup) ->
     async with reader(group, "a") as a:
         assert Counter(await everything(a)) == all_records()
         for to, wanted in (("earliest", all_records()), ("latest", Counter[tuple[int, int]]())):
-            before = a._session
+            before = a.member._session
             await group.reset(to)  # type: ignore[arg-type]
-            await eventually(lambda before=before: a._session != before)
+            await eventually(lambda before=before: a.member._session != before)
             await eventually(lambda: len(a.segments()) == PARTITIONS)
             assert Counter(await everything(a)) == wanted
 
@@ -325,7 +337,7 @@ async def test_given_partitions_that_are_added_then_read_from_their_beginning(
         assert Counter(await everything(a)) == all_records()
         world.sc.grow("orders", PARTITIONS + 1)
         fill(world, PARTITIONS)
-        a._grown_s = 0.0
+        a.member._grown_s = 0.0
         await eventually(lambda: len(a.segments()) == PARTITIONS + 1)
         assert await everything(a) == [(PARTITIONS, n) for n in range(EACH)]
 
