@@ -91,6 +91,21 @@ class BlockingStreamAdmin:
         """The beginning of the stream: the cut of its last truncation, or its first segments."""
         return self._thread.call(self._inner.head())
 
+    @blocking_form_of(StreamAdmin.subscribers)
+    def subscribers(self) -> dict[str, StreamCut]:
+        """The places that reader groups have published, by the names of the groups."""
+        return self._thread.call(self._inner.subscribers())
+
+    @blocking_form_of(StreamAdmin.publish)
+    def publish(self, group: str, cut: StreamCut) -> bool:
+        """Say that a reader group has read what lies before a cut."""
+        return self._thread.call(self._inner.publish(group, cut))
+
+    @blocking_form_of(StreamAdmin.unsubscribe)
+    def unsubscribe(self, group: str) -> None:
+        """Have retention wait for a reader group no more; nothing if it does not."""
+        self._thread.call(self._inner.unsubscribe(group))
+
     @blocking_form_of(StreamAdmin.request)
     def request(self, request: str) -> StreamRequest:
         """How far a request is."""

@@ -88,7 +88,8 @@ class ScCalls(ABC):
         body: Any = None,
         content_type: str = JSON,
     ) -> Any:
-        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError.
+        """The JSON of an answer, None if it has none. Raises the error that the SC sent, or
+        UnreachableError.
 
         ``path`` is percent-encoded, as `object_path` gives it.
         """

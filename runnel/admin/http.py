@@ -36,6 +36,7 @@ from schemas.wire.keepalive import SILENT, be_patient
 
 #: An SC sends something every 15 s; a stream that is silent for longer than this is broken.
 STREAM_SILENCE_S: Final = 40.0
+NO_CONTENT: Final = 204
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 
@@ -116,7 +117,7 @@ class ScClient(ScCalls):
             ) as response:
                 if response.status >= 400:
                     raise refusal(address, response.status, response.reason, await response.read())
-                answer = await response.json()
+                answer = None if response.status == NO_CONTENT else await response.json()
                 self.warn(method, response.headers.getall(WARNING_HEADER, ()))
                 return answer
 

@@ -6,10 +6,11 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import pydantic
 
-from runnel.admin.calls import object_path
+from runnel.admin.calls import object_path, understood
 from runnel.admin.http import ScClient
 from schemas.control.streams import (
     Bounds,
@@ -105,6 +106,29 @@ class StreamAdmin:
         asked = await self._post("seal", SealRequest(id=uuid.uuid4().hex))
         return await self._finished(asked, timeout)
 
+    async def subscribers(self) -> dict[str, StreamCut]:
+        """The places that reader groups have published, by the names of the groups: retention keeps
+        what lies behind them. Raises NotFoundError."""
+        answer = await self._sc.call("GET", object_path(Stream, self.name, "subscribers"))
+        with understood("subscribers of a stream"):
+            return {str(one["group"]): StreamCut.parse(one["cut"]) for one in answer["items"]}
+
+    async def publish(self, group: str, cut: StreamCut) -> bool:
+        """Say that a reader group has read what lies before a cut. Gives whether that is its place
+        now: a place never goes back, so False says that a later one was published before. Raises
+        NotFoundError, InvalidRequestError if the cut is no place in the stream."""
+        path = object_path(Stream, self.name, _subscriber(group))
+        try:
+            await self._sc.call("PUT", path, body={"cut": str(cut)})
+        except ConflictError:
+            return False
+        return True
+
+    async def unsubscribe(self, group: str) -> None:
+        """Have retention wait for a reader group no more; nothing if it does not. Raises
+        NotFoundError."""
+        await self._sc.call("DELETE", object_path(Stream, self.name, _subscriber(group)))
+
     async def _truncate(self, cut: StreamCut, timeout: float) -> StreamRequest:
         body = TruncateRequest(id=uuid.uuid4().hex, cut=str(cut))
         return await self._finished(await self._post("truncate", body), timeout)
@@ -134,6 +158,10 @@ class StreamAdmin:
     async def _post(self, below: str, body: Model) -> StreamRequest:
         path = object_path(Stream, self.name, below)
         return _parsed(StreamRequest, await self._sc.call("POST", path, body=body.to_json()))
+
+
+def _subscriber(group: str) -> str:
+    return f"subscribers/{quote(group, safe='')}"
 
 
 def stream_name(name: str) -> str:

@@ -32,6 +32,7 @@ from schemas.objects.kinds import BY_PLURAL
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.topic import Compression, Durability, Topic, TopicResolution
+from schemas.streams.cuts import StreamCut
 
 CLUSTER_UID = "3f1c1a52-0000-4000-8000-000000000001"
 LOOK_S = 0.005
@@ -89,6 +90,10 @@ class FakeSc:
         self.may_tell = asyncio.Event()
         self.may_tell.set()
         self.asked = 0
+        #: By the name of a stream, the places of its subscribers by their names.
+        self.subscribers: dict[str, dict[str, StreamCut]] = {}
+        #: What it refuses the next calls about subscribers with.
+        self.refused: list[RunnelError] = []
         #: By the name of the partition, the last truncation that was asked for.
         self.truncated: dict[str, int] = {}
         self.port = 0
@@ -117,6 +122,10 @@ class FakeSc:
         app.router.add_get("/v1/{plural}/{name}/history", self._history)
         app.router.add_post("/v1/spus/{name}/secret", self._issue)
         app.router.add_post("/v1/partitions/{name}/truncate", self._truncate)
+        subscribers = "/v1/streams/{scope}/{name}/subscribers"
+        app.router.add_get(subscribers, self._list_subscribers)
+        app.router.add_put(subscribers + "/{group}", self._subscribe)
+        app.router.add_delete(subscribers + "/{group}", self._unsubscribe)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -449,6 +458,32 @@ class FakeSc:
             }
         )
         return web.json_response(partition.to_json())
+
+    def _subscribers(self, request: web.Request) -> dict[str, StreamCut]:
+        if self.refused:
+            raise self.refused.pop(0)
+        name = f"{request.match_info['scope']}/{request.match_info['name']}"
+        if name not in self.subscribers:
+            raise NotFoundError(f"there is no stream {name}")
+        return self.subscribers[name]
+
+    async def _list_subscribers(self, request: web.Request) -> web.Response:
+        found = self._subscribers(request)
+        items = [{"group": name, "cut": str(cut)} for name, cut in found.items()]
+        return web.json_response({"items": items})
+
+    async def _subscribe(self, request: web.Request) -> web.Response:
+        found, group = self._subscribers(request), request.match_info["group"]
+        cut = StreamCut.parse((await request.json())["cut"])
+        before = {} if group not in found else found[group].offsets
+        if any(cut.offsets.get(one, offset) < offset for one, offset in before.items()):
+            raise ConflictError("a later place was published")
+        found[group] = cut
+        return web.json_response({"group": group, "cut": str(cut)})
+
+    async def _unsubscribe(self, request: web.Request) -> web.Response:
+        self._subscribers(request).pop(request.match_info["group"], None)
+        return web.Response(status=204)
 
     async def _history(self, request: web.Request) -> web.Response:
         found = self._found(request)

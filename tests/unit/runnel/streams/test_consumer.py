@@ -183,6 +183,9 @@ class Stream:
             one.id for epoch, _ in self.history for one in epoch.segments if one.number == number
         )
 
+    def queries(self) -> StreamQueries:
+        return StreamQueries("s/t", self.epoch, self.segment, self.head, self.ends)
+
     def consumer(
         self,
         start: StreamStart = "earliest",
@@ -191,7 +194,7 @@ class Stream:
         settings: ConsumerSettings | None = None,
     ) -> StreamConsumer:
         return StreamConsumer(
-            StreamQueries("s/t", self.epoch, self.segment, self.head, self.ends),
+            self.queries(),
             self.open,
             start,
             stop,
@@ -211,8 +214,7 @@ def _info(segment: Segment) -> SegmentInfo:
 
 
 def as_offset(place: int | OffsetAndTerm) -> int:
-    assert isinstance(place, int)
-    return place
+    return place if isinstance(place, int) else place.offset
 
 
 def cut(offsets: dict[str, int], *, uid: str = "u") -> StreamCut:
