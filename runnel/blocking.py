@@ -30,8 +30,9 @@ from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
 from runnel.groups.blocking import ReaderGroup
-from runnel.groups.group import DEFAULT_CHECKPOINT_S, DEFAULT_LEASE_S, GroupInfo
+from runnel.groups.group import DEFAULT_CHECKPOINT_S, DEFAULT_LEASE_S, GroupInfo, NewGroup
 from runnel.groups.sources import GroupStart
+from runnel.groups.state import GroupRetention
 from runnel.logs.daemons import LogLines
 from runnel.logs.events import ObjectEvent
 from runnel.logs.trace import Trace
@@ -172,11 +173,11 @@ class Cluster(BlockingAdmin):
         start: GroupStart = "earliest",
         lease: float = DEFAULT_LEASE_S,
         checkpoint_every: float | None = DEFAULT_CHECKPOINT_S,
+        retention: GroupRetention = "none",
     ) -> ReaderGroup:
         """A reader group: ``cluster.reader_group("billing", topics=["orders"])``."""
-        opened = self._inner.open_reader_group(
-            name, streams, topics, start, lease, checkpoint_every
-        )
+        wanted = NewGroup(streams, topics, start, lease, checkpoint_every, retention)
+        opened = self._inner.open_reader_group(name, wanted)
         return ReaderGroup(self._thread, self._thread.call(opened))
 
     @blocking_form_of(client.Cluster.reader_groups)

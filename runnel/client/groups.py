@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from runnel.admin.streams import stream_name
@@ -16,10 +17,12 @@ from runnel.groups.group import (
     DEFAULT_CHECKPOINT_S,
     DEFAULT_LEASE_S,
     GroupInfo,
+    NewGroup,
     ReaderGroup,
     info_of,
 )
 from runnel.groups.sources import GroupStart, Source, StreamSource, TopicSource
+from runnel.groups.state import GroupRetention
 from runnel.net.offsets import Start, Stop, list_offsets, make_range
 from runnel.net.routing import TopicRoute
 from runnel.records.offset_and_term import OffsetAndTerm
@@ -40,35 +43,30 @@ class ReaderGroups(Streams):
         start: GroupStart = "earliest",
         lease: float = DEFAULT_LEASE_S,
         checkpoint_every: float | None = DEFAULT_CHECKPOINT_S,
+        retention: GroupRetention = "none",
     ) -> Opening[ReaderGroup]:
         """A reader group: ``group = await cluster.reader_group("billing", topics=["orders"])``.
 
         With sources, it is made unless it is there, and begins at ``start``; without any, it must
         be there. A reader that shows no life for ``lease`` seconds loses its segments to others;
         every ``checkpoint_every`` seconds, the group notes a place of all its readers together.
-        Raises NotFoundError, ConflictError if it is there with other sources or settings.
+        ``retention``: whether the retention of its streams keeps what the group has not read; with
+        "manual" up to where you `ReaderGroup.publish`, with "automatic" up to the last place that
+        the group noted by itself. Raises NotFoundError, ConflictError if it is there with other
+        sources or settings, InvalidRequestError.
         """
-        return Opening(
-            lambda: self.open_reader_group(name, streams, topics, start, lease, checkpoint_every)
-        )
+        wanted = NewGroup(streams, topics, start, lease, checkpoint_every, retention)
+        return Opening(lambda: self.open_reader_group(name, wanted))
 
-    async def open_reader_group(
-        self,
-        name: str,
-        streams: Sequence[str],
-        topics: Sequence[str],
-        start: GroupStart,
-        lease: float,
-        checkpoint_every: float | None,
-    ) -> ReaderGroup:
+    async def open_reader_group(self, name: str, wanted: NewGroup) -> ReaderGroup:
         """The coroutine behind `reader_group`."""
         group = ReaderGroup(
             self._groups, name, self._source, self.by, self._random, self._group_readers.add
         )
-        if streams or topics:
-            scoped = [stream_name(one) for one in _names("streams", streams)]
-            plain = [_topic_name(one) for one in _names("topics", topics)]
-            await group.create(scoped, plain, start, lease, checkpoint_every)
+        if wanted.streams or wanted.topics:
+            scoped = [stream_name(one) for one in _names("streams", wanted.streams)]
+            plain = [_topic_name(one) for one in _names("topics", wanted.topics)]
+            await group.create(replace(wanted, streams=scoped, topics=plain))
         else:
             await group.require()
         return group
@@ -83,7 +81,8 @@ class ReaderGroups(Streams):
         if "/" in name:
             stream = self.stream(name)
             uid = (await stream.epoch()).uid
-            return StreamSource(uid, stream.queries(OFFSETS_TIMEOUT_S), stream.open_segment)
+            queries = stream.queries(OFFSETS_TIMEOUT_S)
+            return StreamSource(uid, queries, stream.open_segment, stream)
         route = await self._route(name)
         return TopicSource(
             name,

@@ -161,6 +161,12 @@ class ReaderGroup:
         """Go on from another place: "earliest", "latest", or a cut."""
         self._thread.call(self._inner.reset(to))
 
+    @blocking_form_of(group.ReaderGroup.publish)
+    def publish(self, cut: GroupCut | None = None) -> None:
+        """Tell the streams of the group that it has read what lies before a place, by default its
+        last checkpoint."""
+        self._thread.call(self._inner.publish(cut))
+
     @blocking_form_of(group.ReaderGroup.offline)
     def offline(self, reader: str) -> None:
         """Say that a reader is gone: others take its segments at once."""

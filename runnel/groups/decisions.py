@@ -77,6 +77,8 @@ def difference(there: GroupConfig, wanted: GroupConfig) -> str | None:
         return f"its lease is {there.lease_ms / 1000:g} s"
     if there.checkpoint_every_ms != wanted.checkpoint_every_ms:
         return f"it makes a checkpoint every {there.checkpoint_every_ms / 1000:g} s"
+    if there.retention != wanted.retention:
+        return f"its retention is {there.retention}"
     return None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
@@ -16,13 +17,29 @@ from runnel.groups.cut import GroupCut
 from runnel.groups.member import Member
 from runnel.groups.places import SourceSegment
 from runnel.groups.reader import GroupReader
+from runnel.groups.retention import end_unless_there, subscriptions_of
 from runnel.groups.sources import GroupStart, Source, check_start, joined
-from runnel.groups.state import Completed, GroupConfig, Groups, GroupState, Update
+from runnel.groups.state import (
+    RETENTIONS,
+    Completed,
+    GroupConfig,
+    GroupRetention,
+    Groups,
+    GroupState,
+    Update,
+)
 from runnel.groups.store import GIVE_UP_S, GroupStore, check_group_name, this_process
 from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
-from schemas.errors import DeadlineExceededError, InvalidRequestError, NotFoundError, RunnelError
+from schemas.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotFoundError,
+    RetryableError,
+    RunnelError,
+)
 from schemas.objects.quantities import is_number
+from schemas.streams.cuts import StreamCut
 
 DEFAULT_LEASE_S: Final = 15.0
 DEFAULT_CHECKPOINT_S: Final = 30.0
@@ -35,6 +52,18 @@ _ENDS_S: Final = 3.0
 
 FindSource = Callable[[str], Awaitable[Source]]
 """Gives a stream or topic by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """What a group is to be made with, as users say it: times are in seconds."""
+
+    streams: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    start: GroupStart = "earliest"
+    lease: float = DEFAULT_LEASE_S
+    checkpoint_every: float | None = DEFAULT_CHECKPOINT_S
+    retention: GroupRetention = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +97,9 @@ class SegmentProgress:
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
     """A group and what it is doing. ``waiting``: segments whose predecessors are not read.
-    ``checkpoints``: the readers that each checkpoint under way waits for."""
+    ``checkpoints``: the readers that each checkpoint under way waits for. ``published``: the place
+    up to which each stream's retention knows the group to be, None for nothing yet, and without
+    those whose SC does not answer."""
 
     name: str
     sources: tuple[str, ...]
@@ -80,6 +111,8 @@ class GroupInfo:
     waiting: tuple[str, ...]
     checkpoints: tuple[tuple[str, ...], ...]
     last_checkpoint: datetime | None
+    retention: GroupRetention = "none"
+    published: Mapping[str, StreamCut | None] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -111,50 +144,35 @@ class ReaderGroup:
     def __repr__(self) -> str:
         return f"<runnel.ReaderGroup {self.name!r}>"
 
-    async def create(
-        self,
-        streams: Sequence[str],
-        topics: Sequence[str],
-        start: GroupStart,
-        lease: float,
-        checkpoint_every: float | None,
-    ) -> None:
+    async def create(self, wanted: NewGroup) -> None:
         """Make the group, or find it as it is wanted. Raises ConflictError if it is there with
-        other sources or settings."""
-        check_start("start", start)
-        config, sources = await self._configured(streams, topics, lease, checkpoint_every)
-        places = joined([await source.places(start) for source in sources])
+        other sources or settings, RetryableError if it is made, and a stream is not told yet."""
+        check_start("start", wanted.start)
+        lease_s, every_s = _checked_times(wanted)
+        _check_retention(wanted)
+        sources = [await self._find_source(name) for name in (*wanted.streams, *wanted.topics)]
+        uids = {source.name: source.uid for source in sources}
+        config = GroupConfig(uids, round(lease_s * 1000), round(every_s * 1000), wanted.retention)
+        places = joined([await source.places(wanted.start) for source in sources])
         log = await self._store.made_log_of(self.name)
         by, at_us = this_process(self._by), now_us()
-        await log.update(
-            lambda state: decisions.create(state, self.name, config, places, by, at_us),
-            GIVE_UP_S,
-        )
+        made = False
 
-    async def _configured(
-        self,
-        streams: Sequence[str],
-        topics: Sequence[str],
-        lease: float,
-        checkpoint_every: float | None,
-    ) -> tuple[GroupConfig, list[Source]]:
-        names = [*streams, *topics]
-        if isinstance(streams, str) or isinstance(topics, str) or not names:
-            raise InvalidRequestError(
-                "streams, topics: give lists of names, and at least one of either"
-            )
-        least, most = _LEASES_S
-        if not is_number(lease) or not least <= lease <= most:
-            raise InvalidRequestError(f"lease is {lease!r}; give {least:g} to {most:g} seconds")
-        every = 0.0 if checkpoint_every is None else checkpoint_every
-        if not is_number(every) or not 0 <= every <= _MOST_CHECKPOINT_S:
-            raise InvalidRequestError(
-                f"checkpoint_every is {checkpoint_every!r}; give up to {_MOST_CHECKPOINT_S:g}"
-                " seconds, or None for no checkpoints but those asked for"
-            )
-        sources = [await self._find_source(name) for name in names]
-        uids = {source.name: source.uid for source in sources}
-        return GroupConfig(uids, round(lease * 1000), round(every * 1000)), sources
+        def decide(state: Groups) -> tuple[Update, ...]:
+            nonlocal made
+            updates = decisions.create(state, self.name, config, places, by, at_us)
+            made = bool(updates)
+            return updates
+
+        await log.update(decide, GIVE_UP_S)
+        if made and config.retention != "none":
+            try:
+                await self._publish(sources, GroupCut.of(places, uids))
+            except RetryableError as error:
+                raise type(error)(
+                    f"reader group {self.name} is made, and the retention of its streams does not"
+                    f" know it yet: {error.message}. Tell it: runnel group publish {self.name}"
+                ) from error
 
     def reader(
         self,
@@ -248,6 +266,40 @@ class ReaderGroup:
             lambda state: decisions.reset(state, self.name, places, by, at_us), GIVE_UP_S
         )
 
+    async def publish(self, cut: GroupCut | None = None) -> None:
+        """Tell the streams of the group that it has read what lies before a place, by default its
+        last checkpoint: their retention keeps the rest. Topics have no such retention, and are told
+        nothing. What a stream was told never goes back; an earlier place changes nothing.
+
+        Raises InvalidRequestError if the group has retention "none", or the place is none in its
+        streams; NotFoundError, also if there is no checkpoint yet.
+        """
+        group = await self._state()
+        if group.config.retention == "none":
+            raise InvalidRequestError(
+                f"reader group {self.name} has retention none: its streams wait for nobody. Delete"
+                f" it, and make it with retention manual or automatic: runnel group delete"
+                f" {self.name}"
+            )
+        if cut is not None and not isinstance(cut, GroupCut):
+            raise InvalidRequestError(
+                f"cut is {cut!r:.60}; give a GroupCut, as checkpoint() returns it"
+            )
+        if cut is None and not group.completed:
+            raise NotFoundError(
+                f"group {self.name} has no checkpoint yet; ask for one, and publish that"
+            )
+        place = cut or GroupCut.of(group.completed[-1].places, group.config.sources)
+        await self._publish([await self._find_source(one) for one in group.config.streams], place)
+
+    async def _publish(self, sources: Sequence[Source], place: GroupCut) -> None:
+        found = subscriptions_of(sources, self.name)
+        for one in found:
+            one.place_in(place)
+        for one in found:
+            await one.publish(place)
+        await end_unless_there(found, self._state)
+
     async def offline(self, reader: str) -> None:
         """Say that a reader is gone: others take its segments at once, from what it committed. If
         it is not gone, it joins again. Raises NotFoundError."""
@@ -255,10 +307,25 @@ class ReaderGroup:
         await log.update(lambda state: decisions.offline(state, self.name, reader), GIVE_UP_S)
 
     async def delete(self) -> None:
-        """Delete the group with its positions. Readers that are open raise NotFoundError. Raises
-        NotFoundError if it is not there."""
+        """Delete the group with its positions; the retention of its streams waits for it no more.
+        Readers that are open raise NotFoundError. Raises NotFoundError if it is not there."""
+        config = (await self._state()).config
+        sources = []
+        if config.retention != "none":
+            for name in config.streams:
+                with suppress(NotFoundError):
+                    sources.append(await self._find_source(name))
+        found = subscriptions_of(
+            [one for one in sources if one.uid == config.sources[one.name]], self.name
+        )
+        # First: who is told that this failed still has a group to delete.
+        for one in found:
+            await one.end()
         log = await self._log_of_group()
         await log.update(lambda state: decisions.delete(state, self.name), GIVE_UP_S)
+        # A reader may have published meanwhile. One that does it later sees that the group is gone.
+        for one in found:
+            await one.end()
 
     async def require(self) -> None:
         """Raises NotFoundError if the group is not there."""
@@ -284,7 +351,8 @@ class ReaderGroup:
     async def describe(self) -> GroupInfo:
         """What the group is doing now. Raises NotFoundError."""
         group = await self._state()
-        return info_of(self.name, group, await self._ends(group))
+        ends, published = await asyncio.gather(self._ends(group), self._published(group))
+        return replace(info_of(self.name, group, ends), published=published)
 
     async def _ends(self, group: GroupState) -> Mapping[SourceSegment, int]:
         """Where open segments end; without those whose source or leader does not answer."""
@@ -303,6 +371,22 @@ class ReaderGroup:
         await asyncio.gather(*(ask(*one) for one in group.config.sources.items()))
         return found
 
+    async def _published(self, group: GroupState) -> Mapping[str, StreamCut | None]:
+        """What the retention of streams knows; without those whose SC does not answer."""
+        found: dict[str, StreamCut | None] = {}
+        if group.config.retention == "none":
+            return found
+
+        async def ask(name: str) -> None:
+            with suppress(RunnelError, TimeoutError):
+                async with asyncio.timeout(_ENDS_S):
+                    source = await self._find_source(name)
+                    if (one := source.subscription(self.name)) is not None:
+                        found[name] = await one.published()
+
+        await asyncio.gather(*map(ask, group.config.streams))
+        return found
+
     async def _state(self) -> GroupState:
         log = await self._log_of_group()
         return decisions.find(await log.read(GIVE_UP_S), self.name)
@@ -314,6 +398,38 @@ class ReaderGroup:
             # Nobody has made a group yet: say that it is this one that is missing.
             decisions.find({}, self.name)
             raise
+
+
+def _checked_times(wanted: NewGroup) -> tuple[float, float]:
+    """The lease, and how often checkpoints are made, 0 for never. Raises InvalidRequestError."""
+    least, most = _LEASES_S
+    if not is_number(wanted.lease) or not least <= wanted.lease <= most:
+        raise InvalidRequestError(f"lease is {wanted.lease!r}; give {least:g} to {most:g} seconds")
+    every = 0.0 if wanted.checkpoint_every is None else wanted.checkpoint_every
+    if not is_number(every) or not 0 <= every <= _MOST_CHECKPOINT_S:
+        raise InvalidRequestError(
+            f"checkpoint_every is {wanted.checkpoint_every!r}; give up to {_MOST_CHECKPOINT_S:g}"
+            " seconds, or None for no checkpoints but those asked for"
+        )
+    return wanted.lease, every
+
+
+def _check_retention(wanted: NewGroup) -> None:
+    retention = wanted.retention
+    if retention not in RETENTIONS:
+        raise InvalidRequestError(
+            f"retention is {retention!r}; give one of {', '.join(RETENTIONS)}"
+        )
+    if retention != "none" and not wanted.streams:
+        raise InvalidRequestError(
+            f"retention is {retention}, and the group has no stream: the retention of topics waits"
+            " for no group; leave it out, or add a stream"
+        )
+    if retention == "automatic" and not wanted.checkpoint_every:
+        raise InvalidRequestError(
+            "retention is automatic, and the group makes no checkpoints by itself; give"
+            " checkpoint_every, or retention manual"
+        )
 
 
 def info_of(
@@ -340,4 +456,5 @@ def info_of(
         waiting=tuple(str(one) for one in sorted(group.places.waiting)),
         checkpoints=tuple(tuple(sorted(one.waiting)) for one in group.checkpoints),
         last_checkpoint=None if done is None else time_of(done.at_us),
+        retention=group.config.retention,
     )

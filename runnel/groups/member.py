@@ -23,6 +23,7 @@ from runnel.groups import decisions
 from runnel.groups.lease import HANDS_OUT, Judge, Lease
 from runnel.groups.opened import OpenSegment, OpenSegments
 from runnel.groups.places import SourceSegment
+from runnel.groups.retention import Publisher
 from runnel.groups.sources import Source
 from runnel.groups.state import Groups, GroupState, Update
 from runnel.groups.store import GroupStore
@@ -88,6 +89,7 @@ class Member:
         self._ending: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._publisher = Publisher(group, self._state)
         self._log: StateLog[Groups, Update] | None = None
         self._committed_s = 0.0
         self._grown_s = 0.0
@@ -188,7 +190,13 @@ class Member:
         if commit and self.segments.commits_by_itself:
             opened = self.segments.by_segment
             places = {one: each.handed_out() for one, each in opened.items()}
-        running = (self._looking, self._growing, self._attending, *self._ending)
+        running = (
+            self._looking,
+            self._growing,
+            self._attending,
+            self._publisher.task,
+            *self._ending,
+        )
         tasks = [task for task in running if task is not None]
         for task in tasks:
             task.cancel()
@@ -229,13 +237,17 @@ class Member:
         state = await self._state_log().update(decide, self._give_up_s)
         return decisions.find(state, self.group)
 
+    async def _state(self) -> GroupState:
+        """Raises NotFoundError if the group was deleted."""
+        return decisions.find(await self._state_log().read(self._give_up_s), self.group)
+
     def _state_log(self) -> StateLog[Groups, Update]:
         if self._log is None:
             raise InvalidRequestError(f"reader {self.name!r} has not joined its group yet")
         return self._log
 
     async def _join(self) -> None:
-        config = decisions.find(await self._state_log().read(self._give_up_s), self.group).config
+        config = (await self._state()).config
         for name, uid in config.sources.items():
             known = self.sources.get(name)
             if known is not None and known.uid == uid:
@@ -325,7 +337,9 @@ class Member:
             await self._update(lambda state: decisions.move(*self._me(state), places, alive=alive))
 
     async def _look_for_all(self, group: GroupState, now_s: float) -> None:
-        """What one reader does for all: begin checkpoints, and find added partitions."""
+        """What one reader does for all: begin checkpoints, publish them, and find added
+        partitions."""
+        self._publisher.look(group, self.sources.values())
         every_s = group.config.checkpoint_every_ms / 1000
         known = (*(one.id for one in group.completed), *(one.id for one in group.checkpoints))
         newest = known[-1] if known else ""

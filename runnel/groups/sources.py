@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from runnel.admin.streams import StreamAdmin
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.groups.cut import GroupCut
@@ -14,7 +16,7 @@ from runnel.net.offsets import Start, Stop
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from runnel.streams.places import StreamQueries
 from schemas.control.streams import segment_of
-from schemas.errors import InvalidRequestError
+from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.streams.cuts import NOT_BEGUN, StreamCut
 from schemas.streams.epochs import Segment, number_of
 from schemas.streams.key_space import WHOLE
@@ -23,6 +25,39 @@ GroupStart = Literal["earliest", "latest"] | GroupCut
 """Where a group begins, or goes on."""
 OpenPartition = Callable[[int, Start, Stop, ConsumerSettings], Consumer]
 """Gives a consumer of one partition, or one segment, by its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What the retention of a stream knows of a group. ``uid`` tells the stream from earlier ones
+    of its name."""
+
+    stream: StreamAdmin
+    uid: str
+    group: str
+
+    def place_in(self, cut: GroupCut) -> StreamCut:
+        """The stream's part of a place of the group. Raises InvalidRequestError if it has none."""
+        name = self.stream.name
+        if (found := cut.streams.get(name)) is None:
+            raise InvalidRequestError(f"the cut says nothing of stream {name}")
+        if found.uid != self.uid:
+            raise InvalidRequestError(f"the cut is of an earlier stream {name}, which was deleted")
+        return found
+
+    async def publish(self, cut: GroupCut) -> None:
+        """Have retention keep what lies behind a place. Nothing if it has a later one: a place
+        never goes back. Raises InvalidRequestError, NotFoundError."""
+        await self.stream.publish(self.group, self.place_in(cut))
+
+    async def published(self) -> StreamCut | None:
+        """The place that it has, if any. Raises NotFoundError."""
+        return (await self.stream.subscribers()).get(self.group)
+
+    async def end(self) -> None:
+        """Have retention wait for the group no more. A stream that is gone waits for nobody."""
+        with suppress(NotFoundError):
+            await self.stream.unsubscribe(self.group)
 
 
 class Source(Protocol):
@@ -61,6 +96,11 @@ class Source(Protocol):
         """The offsets after the last committed records."""
         ...
 
+    def subscription(self, group: str) -> Subscription | None:
+        """What a stream's retention knows of a group; None for a topic, whose retention waits for
+        nobody."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
@@ -69,6 +109,7 @@ class StreamSource:
     uid: str
     queries: StreamQueries
     open_segment: OpenPartition
+    admin: StreamAdmin
 
     @property
     def name(self) -> str:
@@ -123,6 +164,9 @@ class StreamSource:
         found = await self.queries.ends([number_of(one.id) for one in segments])
         return {one: found[number_of(one.id)] for one in segments}
 
+    def subscription(self, group: str) -> Subscription | None:
+        return Subscription(self.admin, self.uid, group)
+
     def _named(self, segment: int) -> SourceSegment:
         return SourceSegment(self.name, segment)
 
@@ -173,6 +217,9 @@ class TopicSource:
     async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
         found = await self.ask_ends([one.id for one in segments])
         return {one: found[one.id].offset for one in segments}
+
+    def subscription(self, group: str) -> Subscription | None:
+        return None
 
 
 def check_start(what: str, start: object) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never, get_args
 
 from runnel.groups.places import Places, SourceSegment, Successor
 from runnel.records.offset_and_term import OffsetAndTerm
@@ -29,15 +29,30 @@ KEPT: Final = 4
 """Complete checkpoints of a group that are kept: who asked for one must find it."""
 
 
+GroupRetention = Literal["none", "manual", "automatic"]
+"""Who tells the streams of a group how far it is: nobody, its users, or its readers whenever a
+checkpoint that nobody asked for is complete."""
+
+
+RETENTIONS: Final[tuple[GroupRetention, ...]] = get_args(GroupRetention)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
     """What a group was made with. ``sources``: the uid by the name of the stream or topic. A reader
     that shows no life for ``lease_ms`` loses its segments; ``checkpoint_every_ms``: how often a
-    checkpoint is begun by itself, 0 for never."""
+    checkpoint is begun by itself, 0 for never. ``retention``: who tells streams how far the group
+    is, so that their retention keeps the rest."""
 
     sources: Mapping[str, str]
     lease_ms: int
     checkpoint_every_ms: int
+    retention: GroupRetention = "none"
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Its sources that are streams."""
+        return tuple(name for name in self.sources if "/" in name)
 
 
 @dataclass(slots=True)
@@ -64,11 +79,13 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Completed:
-    """A complete checkpoint."""
+    """A complete checkpoint. ``may_publish``: whether the group is still behind it, and nobody
+    asked for it, as who did may want to say himself when it is published."""
 
     id: str
     at_us: int
     places: Places
+    may_publish: bool = False
 
 
 @dataclass(slots=True)
@@ -290,6 +307,8 @@ def _apply(group: GroupState, update: Update) -> None:
             group.readers.clear()
             group.owners.clear()
             group.checkpoints.clear()
+            for done in group.completed:
+                done.may_publish = False
         case Created() | Deleted():
             pass
         case _:
@@ -324,5 +343,6 @@ def _complete(group: GroupState, at_us: int) -> None:
     for one in list(group.checkpoints):
         if not one.waiting:
             group.checkpoints.remove(one)
-            group.completed.append(Completed(one.id, max(at_us, one.at_us), one.places))
+            at_us = max(at_us, one.at_us)
+            group.completed.append(Completed(one.id, at_us, one.places, one.silent))
     del group.completed[:-KEPT]

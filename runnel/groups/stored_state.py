@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from runnel.groups.places import Places, SourceSegment, Successor
 from runnel.groups.state import (
+    RETENTIONS,
     Acquired,
     Checkpoint,
     CheckpointBegun,
@@ -21,6 +22,7 @@ from runnel.groups.state import (
     Ended,
     Found,
     GroupConfig,
+    GroupRetention,
     Groups,
     GroupState,
     Joined,
@@ -95,6 +97,7 @@ def _pack(value: Any) -> Any:
                 "sources": dict(value.sources),
                 "leaseMs": value.lease_ms,
                 "checkpointEveryMs": value.checkpoint_every_ms,
+                "retention": value.retention,
             }
         case Places():
             return _pack_places(value)
@@ -154,10 +157,12 @@ def _pack_group(group: GroupState) -> Any:
             for one in group.checkpoints
         ],
         "completed": [[one.id, one.at_us, _pack_places(one.places)] for one in group.completed],
+        "mayPublish": [one.id for one in group.completed if one.may_publish],
     }
 
 
 def _read_group(data: Any) -> GroupState:
+    may_publish = set(map(read_text, data.get("mayPublish", ())))
     return GroupState(
         _read_config(data["config"]),
         read_number(data["generation"]),
@@ -182,7 +187,7 @@ def _read_group(data: Any) -> GroupState:
             for id_, silent, at, waiting, places in data["checkpoints"]
         ],
         [
-            Completed(read_text(id_), _time_us(at), _read_places(places))
+            Completed(read_text(id_), _time_us(at), _read_places(places), id_ in may_publish)
             for id_, at, places in data["completed"]
         ],
     )
@@ -193,7 +198,15 @@ def _read_config(data: Any) -> GroupConfig:
         {read_text(name): read_text(uid) for name, uid in data["sources"].items()},
         read_number(data["leaseMs"]),
         read_number(data["checkpointEveryMs"]),
+        _read_retention(data.get("retention", "none")),
     )
+
+
+def _read_retention(value: Any) -> GroupRetention:
+    for one in RETENTIONS:
+        if value == one:
+            return one
+    raise ValueError(f"{value!r} is none of {', '.join(RETENTIONS)}")
 
 
 def _segment(data: Any) -> SourceSegment:

@@ -49,6 +49,13 @@ def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
         (("group", "reset", "readers", "--to", "x"), 2, "not a place of a group"),
         (("group", "offline", "readers", "a"), 3, "has no reader 'a'; its readers: none"),
         (("group", "create", "g"), 2, "at least one --topic or --stream"),
+        (
+            ("group", "create", "g", "--topic", "shared", "--retention", "manual"),
+            2,
+            "has no stream",
+        ),
+        (("group", "publish", "readers"), 2, "has retention none: its streams wait for nobody"),
+        (("group", "publish", "readers", "@none"), 2, "CUT: cannot read none"),
     ):
         assert message in cluster.fails(*words, code=code)
     assert cluster("group", "delete", "readers") == "group readers deleted\n"

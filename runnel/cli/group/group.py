@@ -46,6 +46,12 @@ class Place(StrEnum):
     LATEST = "latest"
 
 
+class Retention(StrEnum):
+    NONE = "none"
+    MANUAL = "manual"
+    AUTOMATIC = "automatic"
+
+
 OutputOption = Annotated[GroupOutput, typer.Option("-o", "--output", help="How to print.")]
 
 
@@ -83,6 +89,13 @@ def create(
             metavar="30s", help="How often it notes a place of all readers; 0s for never."
         ),
     ] = "30s",
+    retention: Annotated[
+        Retention,
+        typer.Option(
+            help="Whether its streams keep what it has not read: manual, up to what"
+            " `runnel group publish` said last; automatic, up to its last checkpoint."
+        ),
+    ] = Retention.NONE,
     sc: ScOption = None,
 ) -> None:
     """Make a reader group.
@@ -100,6 +113,7 @@ def create(
             start=start.value,
             lease=lease_s,
             checkpoint_every=every_s or None,
+            retention=retention.value,
         )
     print(f"group {group} is there")
 
@@ -147,6 +161,11 @@ def describe(
     print(f"Last checkpoint:  {_age(found.last_checkpoint)}{every}")
     for waiting in found.checkpoints:
         print(f"                  one waits for {', '.join(waiting)}")
+    if found.retention != "none":
+        print(f"Retention:        {found.retention}")
+        for source in found.sources:
+            if "/" in source:
+                print(f"Published:        {_published(found, source)}")
     lag = "not known" if found.lag is None else f"{found.lag:,} records at most"
     print(f"Lag:              {lag}")
     print()
@@ -214,9 +233,33 @@ def reset(
             case "checkpoint":
                 place = found.last_checkpoint()
             case _:
-                place = _cut(to)
+                place = _cut("--to", to)
         found.reset(place)
     print(f"group {group} reset to {'the place given' if to[:1] in '{@' else to}")
+
+
+@app.command()
+def publish(
+    group: GroupArgument,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="[checkpoint|CUT|@FILE]",
+            help="The last checkpoint, or one that `runnel group checkpoint` printed.",
+        ),
+    ] = "checkpoint",
+    sc: ScOption = None,
+) -> None:
+    """Tell the streams of a group that it has read what lies before a place.
+
+    Their retention keeps the rest, if the group has --retention manual or automatic. A place never
+    goes back: an earlier one changes nothing. Topics have no such retention, and are told nothing.
+    """
+    with connected(sc) as cluster:
+        found = cluster.reader_group(group)
+        found.publish(None if place == "checkpoint" else _cut("CUT", place))
+    what = "its last checkpoint" if place == "checkpoint" else "the place given"
+    print(f"group {group} published {what}")
 
 
 @app.command()
@@ -236,20 +279,30 @@ def offline(
 
 @app.command()
 def delete(group: GroupArgument, sc: ScOption = None) -> None:
-    """Delete a reader group with its positions. Readers that are open end with an error."""
+    """Delete a reader group with its positions. Readers that are open end with an error.
+
+    The retention of its streams waits for it no more.
+    """
     with connected(sc) as cluster:
         cluster.reader_group(group).delete()
     print(f"group {group} deleted")
 
 
-def _cut(text: str) -> GroupCut:
+def _published(group: GroupInfo, stream: str) -> str:
+    if stream not in group.published:
+        return f"{stream}: not known"
+    found = group.published[stream]
+    return f"{stream}: nothing yet" if found is None else str(found)
+
+
+def _cut(option: str, text: str) -> GroupCut:
     from runnel.groups.cut import GroupCut
 
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"--to: cannot read {text[1:]}: {error}") from error
+            raise InvalidRequestError(f"{option}: cannot read {text[1:]}: {error}") from error
     return GroupCut.parse(text)
 
 
@@ -269,6 +322,9 @@ def _json(group: GroupInfo) -> dict[str, Any]:
     data["lag"] = group.lag
     data["readers"] = [{**asdict(one), "since": one.since.isoformat()} for one in group.readers]
     data["segments"] = [{**asdict(one), "lag": one.lag} for one in group.segments]
+    data["published"] = {
+        name: None if cut is None else str(cut) for name, cut in group.published.items()
+    }
     last = group.last_checkpoint
     data["lastCheckpoint"] = None if last is None else last.isoformat()
     return data

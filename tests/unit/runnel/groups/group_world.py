@@ -104,12 +104,13 @@ class GroupWorld:
         self.processed: Counter[tuple[SourceSegment, int]] = Counter()
         self.checkpoints: dict[str, set[tuple[SourceSegment, int]]] = {}
         self.checked: set[str] = set()
+        self.silent: set[str] = set()
         self.partitions = [SourceSegment(TOPIC, n) for n in range(partitions)]
         self.expired = 0
         self._number = 0
         places = self.history.first()
         places.add(self.partitions[0])
-        config = GroupConfig({STREAM: "s", TOPIC: "t"}, 15_000, 30_000)
+        config = GroupConfig({STREAM: "s", TOPIC: "t"}, 15_000, 30_000, "automatic")
         self.append(decisions.create(self.state, GROUP, config, places, "test", 1))
 
     @property
@@ -218,6 +219,7 @@ class GroupWorld:
             return
         if begun:
             self.checkpoints[f"checkpoint-{self._number}"] = before
+            self.silent |= {f"checkpoint-{self._number}"} if silent else set()
             self.append(begun)
 
     def expire(self, name: str) -> None:
@@ -236,6 +238,7 @@ class GroupWorld:
         for places in (group.places, *(one.places for one in group.checkpoints)):
             self._check_places(places)
         for done in group.completed:
+            assert done.may_publish == (done.id in self.silent)
             if done.id in self.checked:
                 continue
             self.checked.add(done.id)
