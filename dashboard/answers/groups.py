@@ -37,6 +37,7 @@ def groups_json(found: tuple[GroupInfo, ...]) -> dict[str, Any]:
                 "name": one.name,
                 "sources": list(one.sources),
                 "lag": one.lag,
+                "unreadBytes": one.unread_bytes,
                 "leaseS": one.lease_s,
                 "checkpointAt": None
                 if one.last_checkpoint is None
@@ -60,6 +61,7 @@ def groups_json(found: tuple[GroupInfo, ...]) -> dict[str, Any]:
                         "position": segment.position,
                         "end": segment.end,
                         "lag": segment.lag,
+                        "unreadBytes": segment.unread_bytes,
                     }
                     for segment in one.segments
                 ],

@@ -9,7 +9,7 @@ from functools import partial
 from runnel.admin.streams import stream_name
 from runnel.client.opening import Opening
 from runnel.client.partitions import OFFSETS_TIMEOUT_S
-from runnel.client.streams import Streams
+from runnel.client.streams import Streams, bounds_of
 from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings
@@ -23,12 +23,10 @@ from runnel.groups.group import (
 )
 from runnel.groups.sources import GroupStart, Source, StreamSource, TopicSource
 from runnel.groups.state import GroupRetention
-from runnel.net.offsets import Start, Stop, list_offsets, make_range
+from runnel.net.offsets import Start, Stop, make_range
 from runnel.net.routing import TopicRoute
-from runnel.records.offset_and_term import OffsetAndTerm
 from schemas.errors import InvalidRequestError
 from schemas.objects.system_topics import is_system_name
-from schemas.wire.record_requests import LATEST
 
 
 class ReaderGroups(Streams):
@@ -82,13 +80,14 @@ class ReaderGroups(Streams):
             stream = self.stream(name)
             uid = (await stream.epoch()).uid
             queries = stream.queries(OFFSETS_TIMEOUT_S)
-            return StreamSource(uid, queries, stream.open_segment, stream)
+            bounds = partial(stream._bounds, timeout=OFFSETS_TIMEOUT_S)
+            return StreamSource(uid, queries, stream.open_segment, bounds, stream)
         route = await self._route(name)
         return TopicSource(
             name,
             route.topic.uid,
             partial(self._count, route),
-            partial(self._ends_of, route),
+            partial(bounds_of, route, timeout=OFFSETS_TIMEOUT_S),
             partial(self._open_partition, route),
         )
 
@@ -98,15 +97,6 @@ class ReaderGroups(Streams):
         if led:
             route.grow(count)
         return route.partition_count
-
-    async def _ends_of(
-        self, route: TopicRoute, partitions: Sequence[int]
-    ) -> dict[int, OffsetAndTerm]:
-        found = {}
-        for partition in partitions:
-            bounds = await list_offsets(route, partition, LATEST, OFFSETS_TIMEOUT_S)
-            found[partition] = OffsetAndTerm(bounds.offset, bounds.term)
-        return found
 
     def _open_partition(
         self,

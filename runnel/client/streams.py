@@ -17,6 +17,7 @@ from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings, checked_settings
 from runnel.consume.table import DEFAULT_READ_BYTES, load_table
 from runnel.net.offsets import Start, Stop, list_offsets, make_range
+from runnel.net.routing import TopicRoute
 from runnel.produce.counts import SendCounts
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.records.cursor import READ_SCHEMA
@@ -190,11 +191,7 @@ class StreamHandle(StreamAdmin):
     ) -> dict[int, ListOffsetsResponse]:
         """Where segments begin and end, as their leaders tell it now. Raises
         DeadlineExceededError that says what is in the way."""
-        route = await self._cluster._route(self.name)
-        found = await asyncio.gather(
-            *(list_offsets(route, number, LATEST, timeout) for number in numbers)
-        )
-        return dict(zip(numbers, found, strict=True))
+        return await bounds_of(await self._cluster._route(self.name), numbers, timeout)
 
     def queries(self, timeout: float) -> StreamQueries:
         """What the SC and leaders say of the stream; leaders within ``timeout`` seconds."""
@@ -228,6 +225,17 @@ class Streams(Partitions):
         """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet.
         Raises InvalidRequestError for what is no name."""
         return StreamHandle(self, stream_name(name))
+
+
+async def bounds_of(
+    route: TopicRoute, partitions: Sequence[int], timeout: float
+) -> dict[int, ListOffsetsResponse]:
+    """Where partitions begin and end, as their leaders tell it now. Raises DeadlineExceededError
+    that says what is in the way."""
+    found = await asyncio.gather(
+        *(list_offsets(route, partition, LATEST, timeout) for partition in partitions)
+    )
+    return dict(zip(partitions, found, strict=True))
 
 
 def _numbers(epoch: EpochInfo) -> list[int]:

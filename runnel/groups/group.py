@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +29,7 @@ from runnel.groups.state import (
     Update,
 )
 from runnel.groups.store import GIVE_UP_S, GroupStore, check_group_name, this_process
+from runnel.groups.unread import Extent, unread_bytes
 from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
 from schemas.errors import (
@@ -47,8 +48,8 @@ _LEASES_S: Final = (1.0, 3_600.0)
 _MOST_CHECKPOINT_S: Final = 86_400.0
 #: How often a call that waits for a checkpoint looks.
 _LOOK_S: Final = 0.1
-#: How long the ends of segments may take; a description then shows none.
-_ENDS_S: Final = 3.0
+#: How long what leaders hold may take; a description then shows nothing of it.
+_EXTENTS_S: Final = 3.0
 
 FindSource = Callable[[str], Awaitable[Source]]
 """Gives a stream or topic by its name."""
@@ -79,14 +80,15 @@ class ReaderInfo:
 @dataclass(frozen=True, slots=True)
 class SegmentProgress:
     """An open segment: ``position`` is the next record's offset, as was committed last, and ``end``
-    the offset after the last record, None if nobody answers. ``reader`` is None while it is
-    free."""
+    the offset after the last record. ``unread_bytes``: about how many bytes of the log lie between
+    them. Both are None if nobody answers. ``reader`` is None while it is free."""
 
     source: str
     segment: str
     reader: str | None
     position: int
     end: int | None
+    unread_bytes: int | None
 
     @property
     def lag(self) -> int | None:
@@ -117,8 +119,19 @@ class GroupInfo:
     @property
     def lag(self) -> int | None:
         """The sum over the segments; None if none is known."""
-        known = [one.lag for one in self.segments if one.lag is not None]
-        return sum(known) if known or not self.segments else None
+        return _sum_of(one.lag for one in self.segments)
+
+    @property
+    def unread_bytes(self) -> int | None:
+        """About how many bytes of logs its segments have not read; None if none is known."""
+        return _sum_of(one.unread_bytes for one in self.segments)
+
+
+def _sum_of(numbers: Iterable[int | None]) -> int | None:
+    """Of those that are known; None if there are numbers, and none is known."""
+    found = list(numbers)
+    known = [one for one in found if one is not None]
+    return sum(known) if known or not found else None
 
 
 class ReaderGroup:
@@ -351,20 +364,20 @@ class ReaderGroup:
     async def describe(self) -> GroupInfo:
         """What the group is doing now. Raises NotFoundError."""
         group = await self._state()
-        ends, published = await asyncio.gather(self._ends(group), self._published(group))
-        return replace(info_of(self.name, group, ends), published=published)
+        extents, published = await asyncio.gather(self._extents(group), self._published(group))
+        return replace(info_of(self.name, group, extents), published=published)
 
-    async def _ends(self, group: GroupState) -> Mapping[SourceSegment, int]:
-        """Where open segments end; without those whose source or leader does not answer."""
-        found: dict[SourceSegment, int] = {}
+    async def _extents(self, group: GroupState) -> Mapping[SourceSegment, Extent]:
+        """What leaders hold of open segments; without those of a source that does not answer."""
+        found: dict[SourceSegment, Extent] = {}
 
         async def ask(name: str, uid: str) -> None:
             try:
-                async with asyncio.timeout(_ENDS_S):
+                async with asyncio.timeout(_EXTENTS_S):
                     source = await self._find_source(name)
                     if source.uid == uid:
                         there = [one for one in group.places.open if one.source == name]
-                        found.update(await source.ends(there))
+                        found.update(await source.extents(there))
             except (RunnelError, TimeoutError):
                 return
 
@@ -379,7 +392,7 @@ class ReaderGroup:
 
         async def ask(name: str) -> None:
             with suppress(RunnelError, TimeoutError):
-                async with asyncio.timeout(_ENDS_S):
+                async with asyncio.timeout(_EXTENTS_S):
                     source = await self._find_source(name)
                     if (one := source.subscription(self.name)) is not None:
                         found[name] = await one.published()
@@ -433,9 +446,9 @@ def _check_retention(wanted: NewGroup) -> None:
 
 
 def info_of(
-    name: str, group: GroupState, ends: Mapping[SourceSegment, int] | None = None
+    name: str, group: GroupState, extents: Mapping[SourceSegment, Extent] | None = None
 ) -> GroupInfo:
-    """What a state says to users."""
+    """What a state says to users, with what leaders hold of its open segments."""
     done: Completed | None = group.completed[-1] if group.completed else None
     return GroupInfo(
         name=name,
@@ -448,9 +461,7 @@ def info_of(
             for reader, one in sorted(group.readers.items())
         ),
         segments=tuple(
-            SegmentProgress(
-                one.source, one.text, group.owners.get(one), at.offset, (ends or {}).get(one)
-            )
+            _progress(one, group.owners.get(one), at.offset, (extents or {}).get(one))
             for one, at in sorted(group.places.open.items())
         ),
         waiting=tuple(str(one) for one in sorted(group.places.waiting)),
@@ -458,3 +469,11 @@ def info_of(
         last_checkpoint=None if done is None else time_of(done.at_us),
         retention=group.config.retention,
     )
+
+
+def _progress(
+    segment: SourceSegment, reader: str | None, position: int, extent: Extent | None
+) -> SegmentProgress:
+    end = None if extent is None else extent.end
+    unread = None if extent is None else unread_bytes(position, extent)
+    return SegmentProgress(segment.source, segment.text, reader, position, end, unread)

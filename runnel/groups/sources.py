@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -12,6 +12,7 @@ from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.groups.cut import GroupCut
 from runnel.groups.places import Places, SourceSegment, Successor
+from runnel.groups.unread import Extent
 from runnel.net.offsets import Start, Stop
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from runnel.streams.places import StreamQueries
@@ -20,11 +21,14 @@ from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.streams.cuts import NOT_BEGUN, StreamCut
 from schemas.streams.epochs import Segment, number_of
 from schemas.streams.key_space import WHOLE
+from schemas.wire.record_requests import ListOffsetsResponse
 
 GroupStart = Literal["earliest", "latest"] | GroupCut
 """Where a group begins, or goes on."""
 OpenPartition = Callable[[int, Start, Stop, ConsumerSettings], Consumer]
 """Gives a consumer of one partition, or one segment, by its number."""
+AskBounds = Callable[[Sequence[int]], Awaitable[Mapping[int, ListOffsetsResponse]]]
+"""Asks the leaders of partitions, by their numbers, where these begin and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,8 @@ class Source(Protocol):
         """The partitions that a topic has now; nothing of a stream."""
         ...
 
-    async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
-        """The offsets after the last committed records."""
+    async def extents(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, Extent]:
+        """What the leaders of segments hold of them now."""
         ...
 
     def subscription(self, group: str) -> Subscription | None:
@@ -104,11 +108,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """See `Source`."""
+    """See `Source`. ``ask_bounds`` tells where segments begin and end, by their numbers."""
 
     uid: str
     queries: StreamQueries
     open_segment: OpenPartition
+    ask_bounds: AskBounds
     admin: StreamAdmin
 
     @property
@@ -160,9 +165,8 @@ class StreamSource:
     async def added(self) -> tuple[SourceSegment, ...]:
         return ()
 
-    async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
-        found = await self.queries.ends([number_of(one.id) for one in segments])
-        return {one: found[number_of(one.id)] for one in segments}
+    async def extents(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, Extent]:
+        return await _extents(self.ask_bounds, segments)
 
     def subscription(self, group: str) -> Subscription | None:
         return Subscription(self.admin, self.uid, group)
@@ -173,13 +177,13 @@ class StreamSource:
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """See `Source`. ``count`` gives the number of partitions now, ``ask_ends`` where partitions
-    end."""
+    """See `Source`. ``count`` gives the number of partitions now, ``ask_bounds`` where partitions
+    begin and end."""
 
     name: str
     uid: str
     count: Callable[[], Awaitable[int]]
-    ask_ends: Callable[[Sequence[int]], Awaitable[dict[int, OffsetAndTerm]]]
+    ask_bounds: AskBounds
     open_partition: OpenPartition
 
     async def places(self, start: GroupStart) -> Places:
@@ -194,7 +198,8 @@ class TopicSource:
             # Those that were added since are read from their beginning.
             found = {p: cut.places.get(p, NOTHING_READ) for p in partitions}
         elif start == "latest":
-            found = await self.ask_ends(partitions)
+            bounds = await self.ask_bounds(partitions)
+            found = {p: OffsetAndTerm(one.offset, one.term) for p, one in bounds.items()}
         else:
             found = dict.fromkeys(partitions, NOTHING_READ)
         opened = {SourceSegment(self.name, p): at for p, at in found.items()}
@@ -214,12 +219,19 @@ class TopicSource:
     async def added(self) -> tuple[SourceSegment, ...]:
         return tuple(SourceSegment(self.name, p) for p in range(await self.count()))
 
-    async def ends(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, int]:
-        found = await self.ask_ends([one.id for one in segments])
-        return {one: found[one.id].offset for one in segments}
+    async def extents(self, segments: Sequence[SourceSegment]) -> dict[SourceSegment, Extent]:
+        return await _extents(self.ask_bounds, segments)
 
     def subscription(self, group: str) -> Subscription | None:
         return None
+
+
+async def _extents(
+    ask: AskBounds, segments: Sequence[SourceSegment]
+) -> dict[SourceSegment, Extent]:
+    found = await ask([one.number for one in segments])
+    bounds = {one: found[one.number] for one in segments}
+    return {one: Extent(b.log_start, b.offset, b.size_bytes) for one, b in bounds.items()}
 
 
 def check_start(what: str, start: object) -> None:

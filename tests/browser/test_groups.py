@@ -25,7 +25,7 @@ def test_given_readers_that_come_and_go_then_the_group_shows_them_live(
         page.get_by_role("link", name="watched").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Group watched")
         facts = page.locator(".facts")
-        expect(facts).to_contain_text("7 records at most")
+        expect(facts).to_contain_text("7 records at most, about")
         expect(page.get_by_text("Nobody reads")).to_be_visible()
         readers = page.get_by_role("region", name="Readers").locator("tbody tr")
         segments = page.get_by_role("region", name="Segments").locator("tbody tr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter, defaultdict
 
@@ -30,11 +31,14 @@ def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
     assert sorted(map(int, first + rest)) == list(range(RECORDS))
     group = cluster.json("group", "describe", "readers")
     assert (group["lag"], group["readers"], len(group["segments"])) == (0, [], 4)
+    assert (group["unreadBytes"], group["segments"][0]["unreadBytes"]) == (0, 0)
     assert "No readers" in cluster("group", "describe", "readers")
     (listed,) = (row for row in cluster("group", "list").splitlines() if "readers " in row)
     assert listed.split()[:5] == ["readers", "shared", "0", "4", "4"]
     cut = cluster("group", "checkpoint", "readers").strip()
     cluster("produce", "shared", stdin="more\n")
+    behind = cluster("group", "describe", "readers")
+    assert re.search(r"^Lag: +1 records at most, about \d+ bytes?$", behind, re.MULTILINE), behind
     assert cluster("consume", "shared", "-g", "readers", "--timeout", "1s") == "more\n"
     cluster("group", "reset", "readers", "--to", cut)
     assert cluster("consume", "shared", "-g", "readers", "--timeout", "1s") == "more\n"

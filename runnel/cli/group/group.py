@@ -16,7 +16,7 @@ from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
 from runnel.cli.connection import connected
 from runnel.cli.render import age, print_rows
 from schemas.errors import InvalidRequestError
-from schemas.objects.quantities import parse_duration_ms
+from schemas.objects.quantities import parse_duration_ms, readable_size
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -167,6 +167,8 @@ def describe(
             if "/" in source:
                 print(f"Published:        {_published(found, source)}")
     lag = "not known" if found.lag is None else f"{found.lag:,} records at most"
+    if found.unread_bytes is not None:
+        lag += f", about {readable_size(found.unread_bytes)}"
     print(f"Lag:              {lag}")
     print()
     if found.readers:
@@ -178,7 +180,7 @@ def describe(
         print("No readers: start one with `runnel consume SOURCE --group " + f"{found.name}`")
     print()
     print_rows(
-        ("SOURCE", "SEGMENT", "READER", "POSITION", "END", _LAG),
+        ("SOURCE", "SEGMENT", "READER", "POSITION", "END", _LAG, "UNREAD ABOUT"),
         [
             (
                 one.source,
@@ -187,6 +189,7 @@ def describe(
                 str(one.position),
                 "?" if one.end is None else str(one.end),
                 "?" if one.lag is None else str(one.lag),
+                "?" if one.unread_bytes is None else readable_size(one.unread_bytes),
             )
             for one in found.segments
         ],
@@ -321,7 +324,11 @@ def _json(group: GroupInfo) -> dict[str, Any]:
     data = {_camel(name): value for name, value in asdict(group).items()}
     data["lag"] = group.lag
     data["readers"] = [{**asdict(one), "since": one.since.isoformat()} for one in group.readers]
-    data["segments"] = [{**asdict(one), "lag": one.lag} for one in group.segments]
+    data["unreadBytes"] = group.unread_bytes
+    data["segments"] = [
+        {**{_camel(name): value for name, value in asdict(one).items()}, "lag": one.lag}
+        for one in group.segments
+    ]
     data["published"] = {
         name: None if cut is None else str(cut) for name, cut in group.published.items()
     }

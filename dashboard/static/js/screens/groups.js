@@ -1,7 +1,7 @@
 // Reader groups: who reads what, and how far behind each group is.
 
 import {html, useMemo} from "../../vendor/preact-htm.js";
-import {ago, count, plural} from "../format.js";
+import {ago, bytes, count, plural} from "../format.js";
 import {Command, Problem, Table, useAnswer} from "../ui.js";
 
 const EVERY_MS = 2000;
@@ -16,6 +16,7 @@ const COLUMNS = [
   {name: "segments", title: "Segments", right: true, of: (row) => row.segments.length},
   {name: "free", title: "Free", right: true, of: free, hint: "Segments that nobody reads now"},
   {name: "lag", title: "Lag", right: true, of: (row) => row.lag, show: (row) => count(row.lag), hint: "Records between the committed positions and the ends of the segments"},
+  {name: "unread", title: "Unread", right: true, of: (row) => row.unreadBytes, show: (row) => bytes(row.unreadBytes), hint: "About how many bytes of logs that is"},
   {name: "checkpoint", title: "Last checkpoint", of: (row) => row.checkpointAt, show: (row) => html`<span title=${row.checkpointAt}>${row.checkpointAt ? ago(row.checkpointAt) : "none"}</span>`},
 ];
 
@@ -45,13 +46,14 @@ const SEGMENTS = [
   {name: "position", title: "Position", right: true, of: (row) => row.position, show: (row) => count(row.position)},
   {name: "end", title: "End", right: true, of: (row) => row.end, show: (row) => count(row.end)},
   {name: "lag", title: "Lag", right: true, of: (row) => row.lag, show: (row) => count(row.lag)},
+  {name: "unread", title: "Unread", right: true, of: (row) => row.unreadBytes, show: (row) => bytes(row.unreadBytes), hint: "About how many bytes of the log that is"},
 ];
 
 function Detail({row, name}) {
   if (!row) return html`<p>There is no reader group ${name}. <a href="/groups">All groups</a></p>`;
   return html`<div>
     <dl class="facts">
-      <div><dt>Lag</dt><dd>${row.lag == null ? "not known" : `${plural(row.lag, "record")} at most`}</dd></div>
+      <div><dt>Lag</dt><dd>${row.lag == null ? "not known" : `${plural(row.lag, "record")} at most, about ${bytes(row.unreadBytes)}`}</dd></div>
       <div><dt>Readers</dt><dd>${row.readers.length}</dd></div>
       <div><dt>Lease</dt><dd>${row.leaseS} s</dd></div>
       <div><dt>Last checkpoint</dt><dd>${row.checkpointAt ? ago(row.checkpointAt) : "none"}</dd></div>
