@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 import pydantic
 
-from runnel.admin.calls import object_path, understood
+from runnel.admin.calls import object_path
 from runnel.admin.http import ScClient
 from schemas.control.streams import (
     Bounds,
     EpochInfo,
+    Published,
     RequestState,
     ScaleRequest,
     ScalingEvents,
@@ -22,6 +23,7 @@ from schemas.control.streams import (
     SegmentHistory,
     StreamHead,
     StreamRequest,
+    Subscribers,
     TruncateRequest,
 )
 from schemas.errors import (
@@ -109,19 +111,21 @@ class StreamAdmin:
     async def subscribers(self) -> dict[str, StreamCut]:
         """The places that reader groups have published, by the names of the groups: retention keeps
         what lies behind them. Raises NotFoundError."""
-        answer = await self._sc.call("GET", object_path(Stream, self.name, "subscribers"))
-        with understood("subscribers of a stream"):
-            return {str(one["group"]): StreamCut.parse(one["cut"]) for one in answer["items"]}
+        found = await self._get(Subscribers, "subscribers")
+        return {one.group: StreamCut.parse(one.cut) for one in found.items}
 
     async def publish(self, group: str, cut: StreamCut) -> bool:
         """Say that a reader group has read what lies before a cut. Gives whether that is its place
         now: a place never goes back, so False says that a later one was published before. Raises
-        NotFoundError, InvalidRequestError if the cut is no place in the stream."""
+        NotFoundError, InvalidRequestError if the cut is no place in the stream, ConflictError if
+        the stream takes no more subscribers."""
         path = object_path(Stream, self.name, _subscriber(group))
         try:
-            await self._sc.call("PUT", path, body={"cut": str(cut)})
-        except ConflictError:
-            return False
+            await self._sc.call("PUT", path, body=Published(cut=str(cut)).to_json())
+        except ConflictError as error:
+            if error.details.get("further"):
+                return False
+            raise
         return True
 
     async def unsubscribe(self, group: str) -> None:

@@ -67,7 +67,8 @@ class SubscriberService:
                 old = await self._placed(records, paths, epoch, was)
                 if (where := old.is_after(place)) is not None:
                     raise ConflictError(
-                        f"group {group} was further in stream {name} already: {where}"
+                        f"group {group} was further in stream {name} already: {where}",
+                        further=True,
                     )
             compares = [
                 # A stream that is deleted meanwhile gets no records again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import Counter, defaultdict
 
 import runnel
@@ -106,3 +107,49 @@ def test_given_a_stream_that_is_scaled_then_two_readers_have_each_key_in_order(
         by_key[bytes(record.key).decode()].append(int(record.value))
     assert Counter(n for numbers in by_key.values() for n in numbers) == Counter(range(RECORDS))
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def test_given_a_retention_then_a_stream_keeps_what_its_groups_have_not_read(
+    cluster: Command,
+) -> None:
+    name = "default/kept"
+    cluster(
+        "apply",
+        "-f",
+        "-",
+        stdin=f"""
+apiVersion: runnel/v1
+kind: Stream
+metadata: {{name: {name}}}
+spec:
+  retention: {{minTime: 1s, period: 1s}}
+""",
+    )
+    cluster("wait", "stream", name, "--for", "active")
+    cluster("produce", name, stdin="".join(f"{n}\n" for n in range(100)))
+    cluster("group", "create", "by-hand", "--stream", name, "--retention", "manual")
+    cluster(
+        *("group", "create", "alone", "--stream", name, "--retention", "automatic"),
+        *("--checkpoint-every", "1s"),
+    )
+    assert len(cluster("consume", name, "-g", "by-hand", "-n", "60").split()) == 60
+    cluster("group", "publish", "by-hand", cluster("group", "checkpoint", "by-hand").strip())
+    assert cluster.sc is not None
+    with runnel.connect(cluster.sc) as library:
+        stream = library.stream(name)
+        assert sorted(stream.subscribers()) == ["alone", "by-hand"]
+        with library.reader_group("alone") as group, group.reader("a") as reader:
+            read = 0
+            until_s = time.monotonic() + 60
+            while "alone" not in (there := stream.subscribers()) or there["alone"] != stream.tail():
+                assert time.monotonic() < until_s, f"{read} read, and published {there}"
+                read += reader.poll(0.2) is not None
+        assert read == 100
+        while stream.head() != stream.subscribers()["by-hand"]:
+            assert time.monotonic() < until_s, f"it begins at {stream.head()}"
+            time.sleep(0.1)
+        left = [record.value for record in stream.consumer("earliest", "latest")]
+        assert left == [str(n).encode() for n in range(60, 100)]
+    assert "by-hand  0.0 at 61" in cluster("describe", "stream", name)
+    cluster("group", "delete", "by-hand")
+    assert "by-hand" not in cluster("describe", "stream", name)

@@ -175,12 +175,13 @@ def _print_segments(cluster: BlockingAdmin, stream: Stream) -> None:
     current = stream.status.current_epoch
     if current is None:
         return
-    from runnel.cli.stream.stream import print_beginning, print_map
+    from runnel.cli.stream.stream import print_beginning, print_map, print_subscribers
 
     of = cluster.stream(stream.name)
     try:
         print_map([of.epoch(n) for n in range(max(0, current - _EPOCHS_SHOWN + 1), current + 1)])
         print_beginning(of.head())
+        print_subscribers(of.subscribers())
     except RunnelError as error:
         print(f"Segments:\n  (not known: {error.message})")
 

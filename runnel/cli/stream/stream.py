@@ -20,7 +20,7 @@ from schemas.streams.key_space import KeyRange, merged
 from schemas.streams.scaling import evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from schemas.control.streams import EpochInfo, SegmentInfo
     from schemas.streams.cuts import StreamCut
@@ -246,6 +246,16 @@ def print_beginning(head: StreamCut) -> None:
     """Say where a stream begins, if it was truncated."""
     if any(creation_epoch(one) or offset for one, offset in head.offsets.items()):
         print(f"Truncated:\n  it begins with {_places(head)}")
+
+
+def print_subscribers(subscribers: Mapping[str, StreamCut]) -> None:
+    """Say for which groups the retention of a stream waits, if it does for any."""
+    if subscribers:
+        print("Subscribers:")
+        print_rows(
+            ("  GROUP", "HAS READ UP TO"),
+            [(f"  {group}", _places(cut)) for group, cut in subscribers.items()],
+        )
 
 
 def _places(cut: StreamCut) -> str:
