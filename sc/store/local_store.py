@@ -143,6 +143,10 @@ class LocalStore:
         names = self._partitions_by_owner.get((owner_kind, owner_name), ())
         return sorted(self._partitions(names), key=lambda p: (p.spec.index or 0, p.name))
 
+    def partitions_in_any_order(self, owner_kind: str, owner_name: str) -> Iterator[Partition]:
+        """The same, for whoever needs no order: there may be very many."""
+        return self._partitions(self._partitions_by_owner.get((owner_kind, owner_name), ()))
+
     def partition_count(self, owner_kind: str, owner_name: str) -> int:
         """How many partitions there are that an owner created."""
         return len(self._partitions_by_owner.get((owner_kind, owner_name), ()))

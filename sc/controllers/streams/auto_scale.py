@@ -31,18 +31,18 @@ def loads_of(view: View, stream: Stream) -> dict[int, LoadReport]:
     if (limits := stream.spec.scaling.limits) is None:
         return {}
     found = {}
-    for partition in view.store.partitions_of("Stream", stream.name):
+    for partition in view.store.partitions_in_any_order("Stream", stream.name):
         spec, leader = partition.spec, partition.status.leader
+        report = None if leader is None else view.report(leader, partition.uid)
         if (
-            spec.owner.uid != stream.uid
-            or spec.segment_id is None
-            or spec.desired is not DesiredState.OPEN
-            or spec.log.load != limits
-            or leader is None
+            report is not None
+            and report.load is not None
+            and report.role is ReplicaRole.LEADER
+            and spec.owner.uid == stream.uid
+            and spec.segment_id is not None
+            and spec.desired is DesiredState.OPEN
+            and spec.log.load == limits
         ):
-            continue
-        report = view.report(leader, partition.uid)
-        if report is not None and report.role is ReplicaRole.LEADER and report.load is not None:
             found[spec.segment_id] = report.load
     return found
 

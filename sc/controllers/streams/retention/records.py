@@ -16,7 +16,11 @@ from sc.store.records import ListRecords
 from schemas.model import Model
 
 MAX_CUTS: Final = 1_000
-"""Cuts of a stream that are kept."""
+"""Cuts of a stream that are kept, at most."""
+MIN_CUTS: Final = 10
+"""Of a stream with very many segments, so many all the same."""
+CUT_BYTES: Final = 8 << 20
+"""Characters that all cuts of a stream have together, about."""
 MAX_SUBSCRIBERS: Final = 100
 """Subscribers of a stream."""
 
@@ -66,10 +70,18 @@ def subscribers_want(paths: StreamPaths) -> ListRecords:
     return ListRecords(f"{paths.root}subscribers/", MAX_SUBSCRIBERS)
 
 
-def thinned(cuts: tuple[CutEntry, ...]) -> tuple[tuple[CutEntry, ...], CutEntry | None]:
-    """At most `MAX_CUTS` of the cuts, and the one that goes, if one does: the one whose neighbours
+def most_cuts(text: str) -> int:
+    """How many cuts are kept of a stream whose newest has this text."""
+    return max(MIN_CUTS, min(MAX_CUTS, CUT_BYTES // max(1, len(text))))
+
+
+def thinned(
+    cuts: tuple[CutEntry, ...], most: int, at_once: int
+) -> tuple[tuple[CutEntry, ...], tuple[CutEntry, ...]]:
+    """At most ``most`` of the cuts, and those that go, at most ``at_once``: those whose neighbours
     are the closest in time, and neither the first nor the last."""
-    if len(cuts) <= MAX_CUTS:
-        return cuts, None
-    at = min(range(1, len(cuts) - 1), key=lambda i: cuts[i + 1].at_ms - cuts[i - 1].at_ms)
-    return (*cuts[:at], *cuts[at + 1 :]), cuts[at]
+    kept, gone = list(cuts), []
+    while len(kept) > max(most, 2) and len(gone) < at_once:
+        at = min(range(1, len(kept) - 1), key=lambda i: kept[i + 1].at_ms - kept[i - 1].at_ms)
+        gone.append(kept.pop(at))
+    return tuple(kept), tuple(gone)

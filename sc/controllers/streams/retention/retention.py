@@ -22,6 +22,7 @@ from sc.controllers.streams.retention.records import (
     Subscriber,
     cut_path,
     index_path,
+    most_cuts,
     subscribers_want,
     thinned,
 )
@@ -62,14 +63,15 @@ def turn(of: Pass, epoch: int, retention: StreamRetention) -> Turn | int:
         at_ms=of.at_ms,
         size=taken + (0 if index is None else index.last.size),
     )
-    cuts, gone = thinned((*before, entry))
+    text = str(end)
+    cuts, gone = thinned((*before, entry), most_cuts(text), AT_ONCE // 2)
     cut, purged = _truncated_at(of, epoch, retention, cuts, entry, end)
-    deletes = [one.number for one in (*cuts[:purged], *((gone,) if gone else ()))]
+    deletes = tuple(cut_path(of.paths, one.number) for one in (*cuts[:purged], *gone))
     puts = (
         (index_path(of.paths), encode(CutIndex(last=entry, cuts=cuts[purged:]))),
-        (cut_path(of.paths, entry.number), encode(StoredCut(cut=str(end)))),
+        (cut_path(of.paths, entry.number), encode(StoredCut(cut=text))),
     )
-    return Turn(puts, tuple(cut_path(of.paths, number) for number in deletes), cut)
+    return Turn(puts, deletes, cut)
 
 
 def _wait_ms(of: Pass, index: CutIndex, period_ms: int) -> int:
@@ -125,7 +127,7 @@ def _truncated_at(
     elif where is not None and slowest is not None:
         found, older = where.cut, max(0, slowest.after - 1)
     found = _within(found, end)
-    purged = min(older, AT_ONCE)
+    purged = min(older, AT_ONCE // 2)
     try:
         check(of.view.records, of.stream, epoch, found)
     except RunnelError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +14,44 @@ from runnel.groups.state import Reader
 LEASE_S = 15.0
 RATE = st.floats(1.0, 1.5)
 DELAY_S = st.floats(0.0, 20.0)
+OFFSET_S = st.floats(-1e6, 1e6)
 
 
-@given(RATE, RATE, st.lists(st.tuples(DELAY_S, DELAY_S, DELAY_S), min_size=1, max_size=12))
+Updates = list[tuple[float, float, float]]
+
+
+@given(
+    RATE, RATE, OFFSET_S, st.lists(st.tuples(DELAY_S, DELAY_S, DELAY_S), min_size=1, max_size=12)
+)
 def test_given_clocks_of_any_rates_then_nobody_is_dead_who_may_hand_out(
-    mine: float, others: float, updates: list[tuple[float, float, float]]
+    mine: float, others: float, offset_s: float, updates: Updates
 ) -> None:
+    check(Judge(LEASE_S), mine, others, offset_s, updates)
+
+
+def test_mutant_given_a_judge_by_wall_time_then_seen() -> None:
+    """It compares its clock with the time that a reader wrote into its update, and its clock is
+    ahead."""
+
+    class ByWallTime(Judge):
+        def observe(self, readers: Mapping[str, Reader], now_s: float) -> None:
+            self._seen = {
+                name: (one.session, one.counter, now_s - one.since_us / 1e6)
+                for name, one in readers.items()
+            }
+
+    updates = [(0.0, 0.1, 0.1)] * 3
+    check(ByWallTime(LEASE_S), 1.0, 1.0, 0.0, updates)
+    check(Judge(LEASE_S), 1.0, 1.0, 20.0, updates)
+    with pytest.raises(AssertionError):
+        check(ByWallTime(LEASE_S), 1.0, 1.0, 20.0, updates)
+
+
+def check(judge: Judge, mine: float, others: float, offset_s: float, updates: Updates) -> None:
     """Each update: the pause before it is sent, the time until it stands, and until the judge reads
-    it; all in seconds of a clock that neither has. Both look at every second of that."""
-    lease, judge = Lease(LEASE_S), Judge(LEASE_S)
+    it; all in seconds of a clock that neither has. Both look at every second of that. The judge's
+    clock is ahead by ``offset_s``."""
+    lease = Lease(LEASE_S)
     sent: list[float] = []
     stands: list[float] = []
     seen: list[float] = []
@@ -38,7 +69,9 @@ def test_given_clocks_of_any_rates_then_nobody_is_dead_who_may_hand_out(
                 lease.confirmed(sent[index] * mine)
         counter = sum(seen_s <= at_s for seen_s in seen)
         if counter:
-            judge.observe({"a": Reader("s", counter, "test", 0)}, at_s * others)
+            written_us = round(sent[counter - 1] * mine * 1e6)
+            reader = Reader("s", counter, "test", written_us)
+            judge.observe({"a": reader}, at_s * others + offset_s)
         # What it appends compares the counter: an update that it has not read keeps that out.
         if list(judge.dead()) and counter == sum(stands_s <= at_s for stands_s in stands):
             assert not lease.may_hand_out(at_s * mine)

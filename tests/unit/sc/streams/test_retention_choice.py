@@ -6,7 +6,7 @@ import pytest
 
 from sc.controllers.streams.retention.choice import Choice, Slowest, chosen
 from sc.controllers.streams.retention.periods import due_after
-from sc.controllers.streams.retention.records import MAX_CUTS, CutEntry, thinned
+from sc.controllers.streams.retention.records import MAX_CUTS, CutEntry, most_cuts, thinned
 from sc.controllers.streams.retention.tails import behind
 from schemas.control.statistics import ReplicaNumbers
 from schemas.ids import PartitionUid
@@ -131,16 +131,24 @@ def test_given_an_empty_log_then_nothing_is_behind() -> None:
     assert behind(ReplicaNumbers(PartitionUid("u"), 7, 7, 7, 100), 0) == 0
 
 
-def test_given_too_many_cuts_then_the_most_crowded_goes() -> None:
-    times = [*range(0, 100 * MAX_CUTS, 100)]
-    times.insert(500, times[499] + 10)
+def test_given_too_many_cuts_then_the_most_crowded_go() -> None:
+    times = [*range(0, 1_000, 100)]
+    times.insert(5, times[4] + 10)
+    times.insert(9, times[8] + 20)
     cuts = tuple(CutEntry(number=n, at_ms=at, size=n) for n, at in enumerate(times))
-    kept, gone = thinned(cuts)
-    assert gone is not None
-    assert gone.number in {499, 500}
-    assert len(kept) == MAX_CUTS
+    kept, gone = thinned(cuts, 10, 60)
+    assert len(kept) == 10
+    assert {one.number for one in gone} <= {4, 5, 8, 9}
+    assert sorted((*kept, *gone), key=lambda one: one.number) == list(cuts)
     assert (kept[0], kept[-1]) == (cuts[0], cuts[-1])
-    assert thinned(kept) == (kept, None)
+    assert thinned(kept, 10, 60) == (kept, ())
+    assert [len(some) for some in thinned(cuts, 5, 3)] == [9, 3]
+    assert len(thinned(cuts, 0, 60)[0]) == 2
+
+
+@pytest.mark.parametrize(("characters", "most"), [(100, MAX_CUTS), (100_000, 83), (10_000_000, 10)])
+def test_given_long_cuts_then_fewer_are_kept(characters: int, most: int) -> None:
+    assert most_cuts("x" * characters) == most
 
 
 def test_streams_are_looked_at_once_in_a_period_and_not_all_at_once() -> None:

@@ -224,3 +224,45 @@ def test_where_two_have_both_been_is_before_each_and_not_further_than_needed(
     assert both.joined(mine).is_after(mine) is None
     assert both.cut == theirs.met(mine).cut
     assert mine.met(mine).cut == mine.cut
+
+
+def place_in(history: list[tuple[Epoch, Change]], draw: st.DrawFn) -> Frontier:
+    """Where somebody may be who reads a stream: some segments are done, one after the other."""
+    epochs = [epoch for epoch, _ in history]
+    born = {one: epoch for epoch, change in history for one in change.created}
+    before = {
+        one: [p for p in epochs[epoch.number - 1].segments if p.keys.overlaps(one.keys)]
+        if epoch.number
+        else []
+        for one, epoch in born.items()
+    }
+    done: set[Segment] = set()
+    ends = {one for one in born if one not in epochs[-1].segments}
+    for _ in range(draw(st.integers(0, len(born)))):
+        ready = [one for one in born if one in ends - done and all(p in done for p in before[one])]
+        if ready:
+            done.add(draw(st.sampled_from(sorted(ready, key=lambda one: one.id))))
+    offsets = {}
+    for one, parents in before.items():
+        if one in done:
+            continue
+        if all(p in done for p in parents):
+            offsets[one.id] = draw(st.integers(0, 5))
+        elif any(p in done for p in parents):
+            offsets[one.id] = -1
+    return Frontier(StreamCut("s/t", "u", offsets), [one for one in born if one.id in offsets])
+
+
+@given(histories(6), st.data())
+def test_law_where_two_have_both_been_is_the_latest_place_before_both(
+    history: list[tuple[Epoch, Change]], data: st.DataObject
+) -> None:
+    one, other, any_place = (place_in(history, data.draw) for _ in range(3))
+    both = one.met(other)
+    assert both.is_after(one) is None
+    assert both.is_after(other) is None
+    assert both.cut == other.met(one).cut
+    below = any_place.met(one).met(other)
+    assert below.is_after(both) is None
+    assert below.cut == any_place.met(both).cut
+    assert one.joined(both).is_after(one) is None
