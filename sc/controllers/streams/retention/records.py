@@ -80,7 +80,7 @@ def thinned(
 ) -> tuple[tuple[CutEntry, ...], tuple[CutEntry, ...]]:
     """At most ``most`` of the cuts, and those that go, at most ``at_once``: those whose neighbours
     are the closest in time, and neither the first nor the last."""
-    kept, gone = list(cuts), []
+    kept, gone = list(cuts), list[CutEntry]()
     while len(kept) > max(most, 2) and len(gone) < at_once:
         at = min(range(1, len(kept) - 1), key=lambda i: kept[i + 1].at_ms - kept[i - 1].at_ms)
         gone.append(kept.pop(at))

@@ -226,7 +226,7 @@ def test_where_two_have_both_been_is_before_each_and_not_further_than_needed(
     assert mine.met(mine).cut == mine.cut
 
 
-def place_in(history: list[tuple[Epoch, Change]], draw: st.DrawFn) -> Frontier:
+def place_in(history: list[tuple[Epoch, Change]], data: st.DataObject) -> Frontier:
     """Where somebody may be who reads a stream: some segments are done, one after the other."""
     epochs = [epoch for epoch, _ in history]
     born = {one: epoch for epoch, change in history for one in change.created}
@@ -238,16 +238,16 @@ def place_in(history: list[tuple[Epoch, Change]], draw: st.DrawFn) -> Frontier:
     }
     done: set[Segment] = set()
     ends = {one for one in born if one not in epochs[-1].segments}
-    for _ in range(draw(st.integers(0, len(born)))):
+    for _ in range(data.draw(st.integers(0, len(born)))):
         ready = [one for one in born if one in ends - done and all(p in done for p in before[one])]
         if ready:
-            done.add(draw(st.sampled_from(sorted(ready, key=lambda one: one.id))))
+            done.add(data.draw(st.sampled_from(sorted(ready, key=lambda one: one.id))))
     offsets = {}
     for one, parents in before.items():
         if one in done:
             continue
         if all(p in done for p in parents):
-            offsets[one.id] = draw(st.integers(0, 5))
+            offsets[one.id] = data.draw(st.integers(0, 5))
         elif any(p in done for p in parents):
             offsets[one.id] = -1
     return Frontier(StreamCut("s/t", "u", offsets), [one for one in born if one.id in offsets])
@@ -257,7 +257,7 @@ def place_in(history: list[tuple[Epoch, Change]], draw: st.DrawFn) -> Frontier:
 def test_law_where_two_have_both_been_is_the_latest_place_before_both(
     history: list[tuple[Epoch, Change]], data: st.DataObject
 ) -> None:
-    one, other, any_place = (place_in(history, data.draw) for _ in range(3))
+    one, other, any_place = (place_in(history, data) for _ in range(3))
     both = one.met(other)
     assert both.is_after(one) is None
     assert both.is_after(other) is None
