@@ -62,8 +62,9 @@ class Links(Admin):
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._group_readers: weakref.WeakSet[Member] = weakref.WeakSet()
         self._stream_consumers: weakref.WeakSet[StreamConsumer] = weakref.WeakSet()
-        # By the topic's uid: the spec that the SC sent last, and when.
+        # By the topic's uid: the spec that the SC sent last, and when it was asked.
         self._specs: dict[str, tuple[TopicSpec, float]] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
         self._positions = PositionStore(
             lambda: self._route(POSITIONS),
             self._make_positions,
@@ -119,19 +120,29 @@ class Links(Admin):
         return None if route.is_stream else (await self._spec(route)).row_schema
 
     async def _spec(self, route: TopicRoute) -> TopicSpec:
-        uid = route.topic.uid
-        try:
-            found = await self.get("topic", route.name)
-        except UnreachableError:
-            if uid in self._specs:
-                return self._specs[uid][0]
-            raise
-        if not isinstance(found, Topic) or found.uid != uid:
-            raise NotFoundError(
-                f"topic {route.name!r} was deleted and created again meanwhile; open it again"
-            )
-        self._specs[uid] = found.spec, asyncio.get_running_loop().time()
-        return found.spec
+        """As the SC says it now. All who ask while an answer is awaited share the next one: a
+        reader of a group may open hundreds of partitions at once."""
+        uid, loop = route.topic.uid, asyncio.get_running_loop()
+        began = loop.time()
+        async with self._asking.setdefault(uid, asyncio.Lock()):
+            known, asked_at = self._specs.get(uid, (None, began))
+            if known is not None and asked_at > began:
+                return known
+            asked_at = loop.time()
+            try:
+                found = await self.get("topic", route.name)
+            except UnreachableError:
+                if known is None:
+                    raise
+                # The others must not wait for a silent SC one after another.
+                self._specs[uid] = known, asked_at
+                return known
+            if not isinstance(found, Topic) or found.uid != uid:
+                raise NotFoundError(
+                    f"topic {route.name!r} was deleted and created again meanwhile; open it again"
+                )
+            self._specs[uid] = found.spec, asked_at
+            return found.spec
 
     async def _archive(self, route: TopicRoute) -> ArchiveSource | None:
         """The archive of a route's topic, as listed now; None if it has none.

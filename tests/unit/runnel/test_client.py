@@ -1,8 +1,9 @@
-"""The asyncio client as a whole: what is left of it once it is closed."""
+"""The asyncio client as a whole: what its parts share, and what is left once it is closed."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -24,3 +25,23 @@ async def test_given_a_close_that_is_cancelled_then_the_connections_are_closed_a
     with pytest.raises(asyncio.CancelledError):
         await leaving
     assert world.cluster._sc._session.closed
+
+
+async def test_given_many_who_open_a_topic_at_once_then_the_sc_is_asked_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.sc.add_topic("orders")
+    route = await world.cluster._route("orders")
+    get, asked = world.cluster.get, 0
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await get(*arguments)
+
+    monkeypatch.setattr(world.cluster, "get", counted)
+    # The question of the first was sent before the others asked; they share a newer one.
+    await asyncio.gather(*(world.cluster._schema(route) for _ in range(100)))
+    assert asked == 2
+    await world.cluster._schema(route)
+    assert asked == 3
