@@ -1,14 +1,17 @@
 """Measures reader groups on real SPUs: how soon all is read by somebody, what an idle group costs,
-and what four readers get through beside one consumer.
+and what four readers get through beside one consumer; and how soon a Kafka consumer group is there.
 
-    python -m benchmarks.reader_groups [--segments 10,100,1000] [--readers 10] [--lease 5]
-        [--records 2000000] [--json]
+    python -m benchmarks.reader_groups [--segments 10,100,1000] [--readers 10] [--rounds 3]
+        [--lease 5] [--records 2000000] [--no-kafka] [--json]
 
 Each reader is a process. *Join*: from the moment at which all begin until each segment has a reader
-and loads differ by one at most. *Kill*: from ``kill -9`` of one until that is so again. *Idle*:
-appends to the group's log in a second. *Throughput*: records of 1 KiB in four partitions, read as
-Arrow batches, and record by record, by one consumer, and by a group of four in which each has one
-of them.
+and loads differ by one at most. *Kill*: from ``kill -9`` of one until that is so again. *One more*:
+the same, from when another one begins. *Idle*: appends to the group's log in a second.
+*Throughput*: records of 1 KiB in four partitions, read as Arrow batches, and record by record, by
+one consumer, and by a group of four in which each has one of them.
+
+Kafka (`benchmarks.kafka_groups`) comes by ``mvn`` and needs a JDK; without them, all the rest is
+measured.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import argparse
 import json
 import multiprocessing
 import os
+import statistics
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
@@ -27,6 +32,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 import runnel
+from benchmarks.kafka_groups import PROTOCOLS, Rebalances, kafka_groups
+from benchmarks.peers.peer import UnavailableError
 
 GROUP: Final = "bench"
 IDLE_S: Final = 20.0
@@ -103,10 +110,11 @@ def processes(target: Any, arguments: Sequence[tuple[Any, ...]]) -> Iterator[lis
 
 
 def ownership(
-    cluster: runnel.Cluster, address: str, segments: int, readers: int, lease_s: float
-) -> dict[str, float]:
-    """Seconds until all is owned after a join and after a kill, and appends per second."""
+    cluster: runnel.Cluster, address: str, segments: int, arguments: argparse.Namespace
+) -> tuple[Rebalances, float]:
+    """How soon all is owned, and an idle group's appends per second."""
     topic = f"owned-{segments}"
+    _say(f"Runnel: {segments:,} partitions")
     cluster.create(
         {
             "apiVersion": "runnel/v1",
@@ -116,38 +124,61 @@ def ownership(
         }
     )
     cluster.wait("topics", topic, "provisioned", timeout=300)
-    group = cluster.reader_group(GROUP, topics=[topic], lease=lease_s)
+    group = cluster.reader_group(GROUP, topics=[topic], lease=arguments.lease)
+    readers, rounds = arguments.readers, arguments.rounds
     context = multiprocessing.get_context("spawn")
-    begin, ready, rows = context.Event(), context.Value("i", 0), context.Value("q", 0)
-    arguments = [(address, begin, ready, f"r{n}", rows) for n in range(readers)]
-    with processes(read, arguments) as running:
-        _until(lambda: ready.value == readers)
+    ready, rows = context.Value("i", 0), context.Value("q", 0)
+    # All are connected before the first begins.
+    begins = [context.Event() for _ in range(readers + rounds)]
+    commands = [(address, one, ready, f"r{n}", rows) for n, one in enumerate(begins)]
+
+    def took(act: Callable[[], None], alive: int) -> float:
         begun = time.perf_counter()
-        begin.set()
-        _until(lambda: _is_even(cluster, readers))
-        joined_s = time.perf_counter() - begun
-        time.sleep(5.0)
+        act()
+        _until(lambda: _is_even(cluster, alive))
+        return time.perf_counter() - begun
+
+    def begin_all() -> None:
+        for one in begins[:readers]:
+            one.set()
+
+    with processes(read, commands) as running:
+        _until(lambda: ready.value == readers + rounds)
+        join_s, kill_s, one_more_s = took(begin_all, readers), [], []
+        time.sleep(arguments.lease)
         before = _appends(cluster)
         time.sleep(IDLE_S)
         appends = (_appends(cluster) - before) / IDLE_S
-        begun = time.perf_counter()
-        running[0].kill()
-        _until(lambda: _is_even(cluster, readers - 1))
-        killed_s = time.perf_counter() - begun
+        for n in range(rounds):
+            kill_s.append(took(running[n].kill, readers - 1))
+            time.sleep(arguments.lease)
+            one_more_s.append(took(begins[readers + n].set, readers))
+            time.sleep(arguments.lease)
     group.delete()
     cluster.delete("topic", topic)
-    return {
-        "segments": segments,
-        "joinS": joined_s,
-        "killS": killed_s,
-        "appendsPerSecond": appends,
-        "mostAppendsPerSecond": 3 * readers / lease_s,
-    }
+    return Rebalances(join_s, tuple(kill_s), tuple(one_more_s)), appends
+
+
+def beside_kafka(arguments: argparse.Namespace) -> dict[str, list[Rebalances]]:
+    """By the protocol; nothing without Kafka."""
+    found: dict[str, list[Rebalances]] = {}
+    try:
+        with kafka_groups(arguments.lease) as groups:
+            for segments in arguments.segments:
+                for protocol in PROTOCOLS:
+                    name = f"{groups.version} {protocol}"
+                    _say(f"{name}: {segments:,} partitions")
+                    one = groups.measure(protocol, segments, arguments.readers, arguments.rounds)
+                    found.setdefault(name, []).append(one)
+    except UnavailableError as error:
+        _say(f"Kafka is not measured: {error}")
+    return found
 
 
 def throughput(cluster: runnel.Cluster, address: str, records: int) -> dict[str, float]:
     """Records per second of one consumer, and of a group of four."""
     topic = "throughput"
+    _say(f"throughput: {records:,} records")
     spec = {"partitions": READERS_OF_THROUGHPUT}
     cluster.create(
         {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": topic}, "spec": spec}
@@ -215,39 +246,72 @@ def _until(condition: Any, most_s: float = 300.0) -> None:
         time.sleep(0.05)
 
 
+def as_json(segments: int, found: Rebalances) -> dict[str, object]:
+    """What is printed of one size."""
+    return {
+        "segments": segments,
+        "joinS": found.join_s,
+        "killS": found.kill_s,
+        "oneMoreS": found.one_more_s,
+    }
+
+
+def _say(what: str) -> None:
+    print(f"{what} (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+
+
 def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--segments", default="10,100,1000")
+    parser.add_argument("--segments", type=_numbers, default=(10, 100, 1_000))
     parser.add_argument("--readers", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3, help="how many readers are killed")
     parser.add_argument("--lease", type=float, default=5.0)
     parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--kafka", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     local = runnel.LocalCluster(2)
     with local as cluster:
         address = local.address
-        rows = [
-            ownership(cluster, address, int(segments), arguments.readers, arguments.lease)
-            for segments in arguments.segments.split(",")
-        ]
+        own = [ownership(cluster, address, one, arguments) for one in arguments.segments]
         speed = throughput(cluster, address, arguments.records)
+    # Only one of them runs at a time.
+    kafka = beside_kafka(arguments) if arguments.kafka else {}
+    systems = {"Runnel": [found for found, _ in own], **kafka}
+    appends = [one for _, one in own]
+    most = 3 * arguments.readers / arguments.lease
     if arguments.json:
-        print(json.dumps({"ownership": rows, "throughput": speed}))
+        rows = {
+            name: [as_json(*one) for one in zip(arguments.segments, found, strict=True)]
+            for name, found in systems.items()
+        }
+        cost = {"appendsPerSecond": appends, "mostAppendsPerSecond": most}
+        print(json.dumps({"ownership": rows, "idle": cost, "throughput": speed}))
         return
-    print(f"{arguments.readers} readers, a lease of {arguments.lease:g} s, {os.cpu_count()} cores")
-    print(f"{'segments':>10}{'join, s':>10}{'kill, s':>10}{'idle appends/s':>16}{'at most':>10}")
-    for row in rows:
-        print(
-            f"{row['segments']:10,}{row['joinS']:10.1f}{row['killS']:10.1f}"
-            f"{row['appendsPerSecond']:16.2f}{row['mostAppendsPerSecond']:10.1f}"
-        )
+    print(
+        f"{arguments.readers} readers, a lease of {arguments.lease:g} s, {os.cpu_count()} cores;"
+        f" seconds, medians of {arguments.rounds}"
+    )
+    print(f"{'':24}{'segments':>10}{'join':>8}{'kill':>8}{'one more':>10}")
+    for name, found in systems.items():
+        for segments, one in zip(arguments.segments, found, strict=True):
+            print(
+                f"{name:24}{segments:10,}{one.join_s:8.1f}{statistics.median(one.kill_s):8.1f}"
+                f"{statistics.median(one.one_more_s):10.1f}"
+            )
+    for segments, idle in zip(arguments.segments, appends, strict=True):
+        print(f"idle, {segments:,} segments: {idle:.2f} appends/s of at most {most:g}")
     for how in ("Batch", "Record"):
         alone, shared = (speed[f"{name}By{how}PerSecond"] for name in ("consumer", "group"))
         print(
             f"records/s, by {how.lower()}: one consumer {alone:,.0f}, a group of"
             f" {READERS_OF_THROUGHPUT} {shared:,.0f}: {shared / alone:.2f}"
         )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in text.split(","))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +21,17 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import runnel
-from benchmarks.kafka_brokers import java_command, kafka_brokers
+from benchmarks.kafka_brokers import (
+    KAFKA_VERSION,
+    SCALA_VERSION,
+    Broker,
+    broker_jars,
+    java_program,
+    running_broker,
+)
 from benchmarks.local_cluster import local_cluster
 from benchmarks.maven_jars import maven_jars
-from benchmarks.peers.peer import PATIENCE_S, UnavailableError
-from benchmarks.peers.ports import free_ports
+from benchmarks.peers.peer import UnavailableError
 from runnel.bench.cpu import spu_pids
 from runnel.cli.render import print_rows
 from schemas.objects.quantities import parse_size
@@ -39,15 +40,13 @@ from spark_io.bench.measuring import Source
 from spark_io.bench.result import Results, report
 from spark_io.bench.run import BenchSettings, MoreSources, run_bench
 
-KAFKA_VERSION: Final = "4.1.0"
-_SCALA: Final = "2.13"
 #: Of Spark's package for Kafka, if there is none for the installed Spark.
 _OTHER_SPARK: Final = "4.2.0"
-_CONNECTOR: Final = f"spark-sql-kafka-0-10_{_SCALA}"
+_CONNECTOR: Final = f"spark-sql-kafka-0-10_{SCALA_VERSION}"
 #: What Spark does not have already.
 _OF_SPARK: Final = (
     _CONNECTOR,
-    f"spark-token-provider-kafka-0-10_{_SCALA}",
+    f"spark-token-provider-kafka-0-10_{SCALA_VERSION}",
     "kafka-clients",
     "commons-pool2",
 )
@@ -60,7 +59,6 @@ _TUNED_OPTIONS: Final = {
 }
 #: Large batches: a producer's default of 16 KiB would cost the readers more.
 _WRITER_OPTIONS: Final = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "20"}
-_AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +77,7 @@ class Jars:
 
 def kafka_jars() -> Jars:
     """From the cache, or by Maven. Raises UnavailableError."""
-    java = shutil.which("java")
-    if java is None:
-        raise UnavailableError("no java on the PATH")
-    kafka = [
-        f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in (f"kafka_{_SCALA}", "kafka-tools")
-    ]
-    broker = maven_jars(f"kafka-{KAFKA_VERSION}", [*kafka, "org.slf4j:slf4j-simple:1.7.36"])
+    java, broker = java_program(), broker_jars()
     version, spark = _connector()
     return Jars(java, broker, spark, version)
 
@@ -103,55 +95,11 @@ def _connector_of(version: str) -> Path:
     return maven_jars(f"{_CONNECTOR}-{version}", wanted, _OF_SPARK)
 
 
-class Broker:
-    """A running broker of one node on loopback."""
-
-    def __init__(self, jars: Jars, directory: Path) -> None:
-        port, controller = free_ports(2)
-        self._java = java_command(jars.java, jars.broker)
-        self.address = f"127.0.0.1:{port}"
-        (self._daemon,) = kafka_brokers(self._java, directory, [port], [controller], {})
-        self._daemon.start()
-
-    @property
-    def pid(self) -> int:
-        return self._daemon.pid
-
-    def create_topic(self, name: str) -> None:
-        """Of `PARTITIONS`. Waits for a broker that still starts; raises RuntimeError."""
-        command = [*self._java, "org.apache.kafka.tools.TopicCommand", "--create"]
-        command += ["--if-not-exists", "--bootstrap-server", self.address, "--topic", name]
-        command += ["--partitions", str(PARTITIONS), "--replication-factor", "1"]
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            self._daemon.check()
-            done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
-            if done.returncode == 0:
-                return
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"Kafka makes no topic:\n{(done.stdout + done.stderr)[-2_000:]}")
-            time.sleep(_AGAIN_S)
-
-    def end(self) -> None:
-        self._daemon.end(signal.SIGKILL)
-
-
-@contextmanager
-def running_broker(jars: Jars) -> Iterator[Broker]:
-    """In a temporary directory."""
-    with tempfile.TemporaryDirectory(prefix="runnel-bench-kafka-") as directory:
-        broker = Broker(jars, Path(directory))
-        try:
-            yield broker
-        finally:
-            broker.end()
-
-
 def kafka_sources(broker: Broker, sc: str) -> MoreSources:
     """Fills topics of Kafka with the rows of those of the cluster at ``sc``, and reads them."""
 
     def fill(spark: SparkSession, data: Dataset) -> None:
-        broker.create_topic(data.topic)
+        broker.create_topic(data.topic, PARTITIONS)
         if data.rows == 0:
             return
         frame = spark.read.format("runnel").option("sc", sc).option("topic", data.topic).load()
@@ -246,7 +194,7 @@ def main() -> None:
         if jars is None:
             results = run_bench(sc, settings, servers, _Steps())
         else:
-            broker = stack.enter_context(running_broker(jars))
+            broker = stack.enter_context(running_broker(jars.java, jars.broker))
             results = run_bench(
                 sc,
                 settings,
