@@ -1,5 +1,6 @@
 """A stream under load is split by itself and, when the load ends, merged, while a leader and the SC
-are killed: nothing is lost, and each key is read in the order in which it was written."""
+are killed. Its retention removes what a group has read: the group reads each key once and in order,
+and what it has read is gone."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from tests.e2e.conftest import Command
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(600)]
 
 NAME: Final = "shop/clicks"
+GROUP: Final = "all"
 KEYS: Final = 200
 RATE: Final = 2_000
 TARGET: Final = 400
@@ -52,6 +54,32 @@ class Writing(threading.Thread):
             self.failed.append(error)
 
 
+class Reading(threading.Thread):
+    """Reads the stream as the only reader of a group, until its end."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.read: dict[str, list[int]] = defaultdict(list)
+        self.failed: list[runnel.RunnelError] = []
+        self._address = address
+
+    def run(self) -> None:
+        try:
+            with (
+                runnel.connect(self._address) as cluster,
+                cluster.reader_group(
+                    GROUP, streams=[NAME], checkpoint_every=1.0, retention="automatic"
+                ) as group,
+                group.reader("only") as reader,
+            ):
+                for record in reader:
+                    assert record.key is not None
+                    assert record.value is not None
+                    self.read[bytes(record.key).decode()].append(int(record.value))
+        except runnel.RunnelError as error:
+            self.failed.append(error)
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet = Fleet(Command(tmp_path / "home", kv="sqlite"))
@@ -77,6 +105,7 @@ metadata: {{name: {NAME}}}
 spec:
   replicationFactor: {SPUS}
   scaling: {{type: eventsPerSecond, targetRate: {TARGET}, scaleFactor: 4, window: 1s}}
+  retention: {{minTime: 1s, period: 1s}}
 """,
     )
 
@@ -85,6 +114,15 @@ spec:
         assert isinstance(found, int)
         return found
 
+    def begins() -> runnel.StreamCut:
+        with runnel.connect(fleet.address) as cluster:
+            return cluster.stream(NAME).head()
+
+    reading = Reading(fleet.address)
+    reading.start()
+    with runnel.connect(fleet.address) as cluster:
+        fleet.until(lambda: GROUP in cluster.stream(NAME).subscribers(), "the group subscribes")
+    first = begins()
     writing = Writing(fleet.address)
     writing.start()
     fleet.until(lambda: segments() >= 2, "the hot segment is split")
@@ -100,14 +138,11 @@ spec:
     assert not writing.is_alive()
     assert not writing.failed
     fleet.until(lambda: segments() == 1, "segments without load are merged, up to the minimum")
+    # Nothing of the first segments is left.
+    gone = set(first.offsets)
+    fleet.until(lambda: not gone & set(begins().offsets), "what the group has read is removed")
     fleet.command("stream", "seal", NAME, "--yes", "--timeout", f"{ENDS_S:g}s")
-    read: dict[str, list[int]] = defaultdict(list)
-    with (
-        runnel.connect(fleet.address) as cluster,
-        cluster.stream(NAME).consumer("earliest") as consumer,
-    ):
-        for record in consumer:
-            assert record.key is not None
-            assert record.value is not None
-            read[bytes(record.key).decode()].append(int(record.value))
-    assert read == {key: list(range(count)) for key, count in writing.sent.items()}
+    reading.join(ENDS_S)
+    assert not reading.is_alive(), "the group ends with its stream"
+    assert not reading.failed
+    assert reading.read == {key: list(range(count)) for key, count in writing.sent.items()}
