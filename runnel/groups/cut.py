@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runnel.groups.places import Places
+from runnel.groups.places import Places, SourceSegment
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.state_log.fold import read_number, read_text
 from schemas.errors import InvalidRequestError
@@ -60,11 +60,17 @@ class GroupCut:
     @classmethod
     def of(cls, places: Places, uids: Mapping[str, str]) -> GroupCut:
         """The cut of the places of a group, whose sources have these uids."""
+        waiting = dict.fromkeys(places.waiting, OffsetAndTerm(NOT_BEGUN))
+        return cls.at({**places.open, **places.last, **waiting}, uids)
+
+    @classmethod
+    def at(
+        cls, segments: Mapping[SourceSegment, OffsetAndTerm], uids: Mapping[str, str]
+    ) -> GroupCut:
+        """The cut that names these segments of sources that have these uids."""
         offsets: dict[str, dict[int, OffsetAndTerm]] = {name: {} for name in uids}
-        for one, at in (*places.open.items(), *places.last.items()):
+        for one, at in segments.items():
             offsets[one.source][one.id] = at
-        for one in places.waiting:
-            offsets[one.source][one.id] = OffsetAndTerm(NOT_BEGUN)
         streams, topics = {}, {}
         for name, found in offsets.items():
             if "/" in name:

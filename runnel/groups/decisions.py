@@ -79,6 +79,8 @@ def difference(there: GroupConfig, wanted: GroupConfig) -> str | None:
         return f"it makes a checkpoint every {there.checkpoint_every_ms / 1000:g} s"
     if there.retention != wanted.retention:
         return f"its retention is {there.retention}"
+    if dict(there.end) != dict(wanted.end):
+        return "it ends at a place, which is another one" if there.end else "it has no end"
     return None
 
 
@@ -183,7 +185,8 @@ def end(
     at: OffsetAndTerm,
     successors: Sequence[Successor],
 ) -> tuple[Update, ...]:
-    """A reader has processed all of a segment; nothing if it is not its own any more."""
+    """A reader has processed all of a segment, up to where the group ends in it, if it does;
+    nothing if it is not its own any more."""
     there = _session_of(state, group, reader, session)
     if there.owners.get(segment) != reader:
         return ()
@@ -193,9 +196,11 @@ def end(
 def found(
     state: Groups, group: str, reader: str, session: str, segments: Sequence[SourceSegment]
 ) -> tuple[Update, ...]:
-    """Partitions of a topic, of which some may be new."""
+    """Partitions of a topic, of which some may be new; of a group that ends, these are behind its
+    end."""
     there = _session_of(state, group, reader, session)
-    news = tuple(one for one in segments if one not in there.places.keys)
+    behind = there.config.behind_end(segments)
+    news = tuple(one for one in segments if one not in there.places.keys and one not in behind)
     return (Found(group, reader, news),) if news else ()
 
 

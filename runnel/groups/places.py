@@ -2,7 +2,8 @@
 
 A *segment* is one of a stream, or a partition of a topic, which is a segment without successors.
 Each segment of the sources from the group's start on is *open* (it has a place), *waiting* (some of
-its predecessors are not done), *last* (it ended, and nothing follows it) or done.
+its predecessors are not done), *last* (it ended, and nothing follows it, or the group ends in it)
+or done. What waits for a segment in which the group ends waits for good.
 """
 
 from __future__ import annotations
@@ -102,6 +103,21 @@ class Places:
             else:
                 del self.waiting[later]
                 self.open[later] = NOTHING_READ
+
+    def stop(self, segment: SourceSegment, at: OffsetAndTerm) -> None:
+        """A segment was read to where the group ends in it: what follows it is not read."""
+        if self.open.pop(segment, None) is not None:
+            self.last[segment] = at
+
+    def without(self, segments: Iterable[SourceSegment]) -> Places:
+        """These places as if some partitions were not there."""
+        gone = set(segments)
+        return Places(
+            {one: at for one, at in self.open.items() if one not in gone},
+            dict(self.waiting),
+            dict(self.last),
+            {one: keys for one, keys in self.keys.items() if one not in gone},
+        )
 
     def is_done(self, segment: SourceSegment, keys: KeyRange) -> bool:
         """Is all of a stream's segment before these places? Everything older than the first segment

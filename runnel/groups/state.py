@@ -42,12 +42,27 @@ class GroupConfig:
     """What a group was made with. ``sources``: the uid by the name of the stream or topic. A reader
     that shows no life for ``lease_ms`` loses its segments; ``checkpoint_every_ms``: how often a
     checkpoint is begun by itself, 0 for never. ``retention``: who tells streams how far the group
-    is, so that their retention keeps the rest."""
+    is, so that their retention keeps the rest. ``end``: the offsets at which the group ends, by the
+    segments that a cut names, `NOT_BEGUN` for one that waits there; empty if it goes on for
+    ever."""
 
     sources: Mapping[str, str]
     lease_ms: int
     checkpoint_every_ms: int
     retention: GroupRetention = "none"
+    end: Mapping[SourceSegment, int] = field(default_factory=dict)
+
+    def stop_of(self, segment: SourceSegment) -> int | None:
+        """The first offset of a segment that is not read; None if all of it is."""
+        offset = self.end.get(segment)
+        return None if offset is None else max(0, offset)
+
+    def behind_end(self, segments: Iterable[SourceSegment]) -> list[SourceSegment]:
+        """Those of these segments that are partitions of which the end knows nothing: they were
+        added to a topic behind it."""
+        if not self.end:
+            return []
+        return [one for one in segments if not one.is_of_stream and one not in self.end]
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -187,7 +202,8 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A reader has processed all of a segment."""
+    """A reader has processed all of a segment, or all up to where the group ends in it; nothing
+    follows it then."""
 
     group: str
     reader: str
@@ -282,8 +298,12 @@ def _apply(group: GroupState, update: Update) -> None:
         case Ended(_, reader, segment, at, successors):
             _counted(group, reader, {segment: at})
             group.owners.pop(segment, None)
+            stops = group.config.stop_of(segment) is not None
             for here in _counting(group, reader):
-                here.end(segment, at, successors)
+                if stops:
+                    here.stop(segment, at)
+                else:
+                    here.end(segment, at, successors)
         case Found(_, reader, segments):
             _counted(group, reader, {})
             for one in segments:

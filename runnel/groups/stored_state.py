@@ -38,6 +38,7 @@ from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import MAX_TIME_US
 from runnel.state_log.fold import read_number, read_text
 from schemas.errors import UnsupportedError
+from schemas.streams.cuts import NOT_BEGUN
 from schemas.streams.key_space import KeyRange
 
 _KINDS: Final[dict[str, type[Update]]] = {
@@ -98,6 +99,7 @@ def _pack(value: Any) -> Any:
                 "leaseMs": value.lease_ms,
                 "checkpointEveryMs": value.checkpoint_every_ms,
                 "retention": value.retention,
+                "end": [[*one, offset] for one, offset in value.end.items()],
             }
         case Places():
             return _pack_places(value)
@@ -199,7 +201,12 @@ def _read_config(data: Any) -> GroupConfig:
         read_number(data["leaseMs"]),
         read_number(data["checkpointEveryMs"]),
         _read_retention(data.get("retention", "none")),
+        {_segment((source, n)): _read_end(offset) for source, n, offset in data.get("end", ())},
     )
+
+
+def _read_end(value: Any) -> int:
+    return NOT_BEGUN if value == NOT_BEGUN else read_number(value)
 
 
 def _read_retention(value: Any) -> GroupRetention:

@@ -13,6 +13,7 @@ from runnel.groups.state import GroupConfig, Groups, GroupState, Left, Update
 from runnel.groups.stored_state import GroupsState
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from schemas.errors import FencedError, OverloadedError
+from schemas.streams.cuts import NOT_BEGUN
 from schemas.streams.epochs import segment_id
 from schemas.streams.key_space import WHOLE, KeyRange
 
@@ -96,9 +97,18 @@ class GroupWorld:
     """See the module's text. ``processed`` counts records; ``before`` holds, for each checkpoint,
     the records that count for it."""
 
-    def __init__(self, random: Random, scales: int, partitions: int = 2) -> None:
+    def __init__(
+        self,
+        random: Random,
+        scales: int,
+        partitions: int = 2,
+        *,
+        ending: GroupWorld | None = None,
+    ) -> None:
+        """``ending``: it reads the history of that one, and ends where that one is."""
         self.random = random
-        self.history = History.drawn(random, scales)
+        self.history: History = History.drawn(random, scales) if ending is None else ending.history
+        self.end = None if ending is None else ending.group.places.copy()
         self.state: Groups = KIND.empty()
         self.sessions: list[Session] = []
         self.processed: Counter[tuple[SourceSegment, int]] = Counter()
@@ -110,7 +120,11 @@ class GroupWorld:
         self._number = 0
         places = self.history.first()
         places.add(self.partitions[0])
-        config = GroupConfig({STREAM: "s", TOPIC: "t"}, 15_000, 30_000, "automatic")
+        end: dict[SourceSegment, int] = {}
+        if self.end is not None:
+            end |= {one: at.offset for one, at in {**self.end.open, **self.end.last}.items()}
+            end |= dict.fromkeys(self.end.waiting, NOT_BEGUN)
+        config = GroupConfig({STREAM: "s", TOPIC: "t"}, 15_000, 30_000, "automatic", end)
         self.append(decisions.create(self.state, GROUP, config, places, "test", 1))
 
     @property
@@ -175,24 +189,24 @@ class GroupWorld:
         session.at = {one: session.at.get(one, places[one].offset) for one in owned}
 
     def _end(self, session: Session) -> bool:
-        for one in session.at:
-            if one in self.history.successors and session.at[one] == RECORDS:
-                return self.append(
-                    decisions.end(
-                        self.state,
-                        GROUP,
-                        session.name,
-                        session.id,
-                        one,
-                        OffsetAndTerm(RECORDS),
-                        self.history.following(one),
-                    )
-                )
+        for one, offset in session.at.items():
+            stop = self.group.config.stop_of(one)
+            if stop is not None and offset == stop:
+                following: list[Successor] = []
+            elif one in self.history.successors and offset == RECORDS:
+                following = self.history.following(one)
+            else:
+                continue
+            me = (self.state, GROUP, session.name, session.id)
+            return self.append(decisions.end(*me, one, OffsetAndTerm(offset), following))
         return False
 
     def _process(self, session: Session) -> bool:
         """Process a record. It does not look at the state: its own may be old."""
-        left = [one for one, offset in session.at.items() if offset < RECORDS]
+        config = self.group.config
+        stops = {one: config.stop_of(one) for one in session.at}
+        ends = {one: RECORDS if stop is None else stop for one, stop in stops.items()}
+        left = [one for one, offset in session.at.items() if offset < ends[one]]
         if not left:
             return False
         one = self.random.choice(left)
@@ -265,9 +279,16 @@ class GroupWorld:
     def _all_records(self) -> list[tuple[SourceSegment, int]]:
         return [(one, n) for one in (*self.history.keys, *self.partitions) for n in range(RECORDS)]
 
+    def before_end(self) -> set[tuple[SourceSegment, int]]:
+        """The records that the group reads."""
+        found = self._all_records()
+        return {one for one in found if self.end is None or self._is_before(self.end, *one)}
+
     def _is_before(self, places: Places, one: SourceSegment, offset: int) -> bool:
         if one in places.open:
             return offset < places.open[one].offset
+        if one in places.last and self.end is not None and one in self.end.keys:
+            return offset < places.last[one].offset
         if one in places.waiting or one.source == TOPIC:
             return False
         return places.is_done(one, self.history.keys[one])

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runnel.groups import balance
+from runnel.groups.cut import GroupCut
 from runnel.groups.places import Places
 from tests.laws import examples
-from tests.unit.runnel.groups.group_world import RECORDS, GroupWorld
+from tests.unit.runnel.groups.group_world import RECORDS, STREAM, TOPIC, GroupWorld
 
 STEPS = ("acquire", "process", "process", "process", "end", "move", "release", "pass", "found")
+UIDS = {STREAM: "s", TOPIC: "t"}
 RANDOM = st.integers(0, 1 << 32).map(Random)
 
 
@@ -52,6 +54,29 @@ def test_given_readers_that_die_then_every_record_at_least_once(random: Random) 
     run(world, 200, deaths=True)
     world.drain()
     assert set(world._all_records()) == set(world.processed)
+
+
+@settings(max_examples=examples(60))
+@given(RANDOM, st.integers(0, 150), st.booleans())
+def test_given_an_end_then_what_lies_before_it_is_read_and_nothing_else(
+    random: Random, steps: int, deaths: bool
+) -> None:
+    world, cut = ended_world(random, steps)
+    run(world, 200, deaths=deaths)
+    world.drain()
+    assert set(world.processed) == world.before_end()
+    assert deaths or max(world.processed.values(), default=1) == 1
+    assert not world.group.places.open
+    assert GroupCut.of(world.group.places, UIDS) == cut
+    # What the group ends at is a place to go on from.
+    assert GroupCut.parse(str(cut)) == cut
+
+
+def ended_world(random: Random, steps: int) -> tuple[GroupWorld, GroupCut]:
+    """A world whose group ends where another one has come to."""
+    other = GroupWorld(random, scales=random.randint(0, 6))
+    run(other, steps, deaths=False)
+    return GroupWorld(random, 0, ending=other), GroupCut.of(other.group.places, UIDS)
 
 
 @settings(max_examples=examples(30))
@@ -138,6 +163,23 @@ def test_mutant_given_an_acquire_during_a_pending_checkpoint_then_seen(
 
     monkeypatch.setattr("runnel.groups.decisions.to_acquire", hasty)
     assert _is_seen(deaths=False)
+
+
+def test_mutant_given_an_end_that_lets_successors_go_then_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits at the end would be opened once its other predecessors are done."""
+    monkeypatch.setattr(Places, "stop", lambda self, one, at: self.end(one, at, ()))
+    assert any(_ends_elsewhere(seed) for seed in range(200))
+
+
+def _ends_elsewhere(seed: int) -> bool:
+    world, cut = ended_world(Random(seed), 120)
+    try:
+        world.drain()
+    except AssertionError:
+        return True
+    return GroupCut.of(world.group.places, UIDS) != cut
 
 
 def test_mutant_given_a_release_without_its_position_then_seen(
