@@ -30,6 +30,7 @@ from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
 from runnel.groups.blocking import ReaderGroup
+from runnel.groups.cut import GroupCut
 from runnel.groups.group import DEFAULT_CHECKPOINT_S, DEFAULT_LEASE_S, GroupInfo, NewGroup
 from runnel.groups.sources import GroupStart
 from runnel.groups.state import GroupRetention
@@ -174,9 +175,10 @@ class Cluster(BlockingAdmin):
         lease: float = DEFAULT_LEASE_S,
         checkpoint_every: float | None = DEFAULT_CHECKPOINT_S,
         retention: GroupRetention = "none",
+        end: GroupCut | None = None,
     ) -> ReaderGroup:
         """A reader group: ``cluster.reader_group("billing", topics=["orders"])``."""
-        wanted = NewGroup(streams, topics, start, lease, checkpoint_every, retention)
+        wanted = NewGroup(streams, topics, start, lease, checkpoint_every, retention, end)
         opened = self._inner.open_reader_group(name, wanted)
         return ReaderGroup(self._thread, self._thread.call(opened))
 

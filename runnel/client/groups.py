@@ -13,6 +13,7 @@ from runnel.client.streams import Streams, bounds_of
 from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings
+from runnel.groups.cut import GroupCut
 from runnel.groups.group import (
     DEFAULT_CHECKPOINT_S,
     DEFAULT_LEASE_S,
@@ -42,6 +43,7 @@ class ReaderGroups(Streams):
         lease: float = DEFAULT_LEASE_S,
         checkpoint_every: float | None = DEFAULT_CHECKPOINT_S,
         retention: GroupRetention = "none",
+        end: GroupCut | None = None,
     ) -> Opening[ReaderGroup]:
         """A reader group: ``group = await cluster.reader_group("billing", topics=["orders"])``.
 
@@ -50,10 +52,12 @@ class ReaderGroups(Streams):
         every ``checkpoint_every`` seconds, the group notes a place of all its readers together.
         ``retention``: whether the retention of its streams keeps what the group has not read; with
         "manual" up to where you `ReaderGroup.publish`, with "automatic" up to the last place that
-        the group noted by itself. Raises NotFoundError, ConflictError if it is there with other
+        the group noted by itself. ``end``: the place of the first records that it does not read;
+        its readers end when all before that is read. Partitions that are added to a topic lie
+        behind it. Raises NotFoundError, ConflictError if it is there with other
         sources or settings, InvalidRequestError.
         """
-        wanted = NewGroup(streams, topics, start, lease, checkpoint_every, retention)
+        wanted = NewGroup(streams, topics, start, lease, checkpoint_every, retention, end)
         return Opening(lambda: self.open_reader_group(name, wanted))
 
     async def open_reader_group(self, name: str, wanted: NewGroup) -> ReaderGroup:

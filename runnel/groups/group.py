@@ -30,6 +30,7 @@ from runnel.groups.state import (
 )
 from runnel.groups.store import GIVE_UP_S, GroupStore, check_group_name, this_process
 from runnel.groups.unread import Extent, unread_bytes
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
 from schemas.errors import (
@@ -65,6 +66,7 @@ class NewGroup:
     lease: float = DEFAULT_LEASE_S
     checkpoint_every: float | None = DEFAULT_CHECKPOINT_S
     retention: GroupRetention = "none"
+    end: GroupCut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,9 @@ class ReaderInfo:
 @dataclass(frozen=True, slots=True)
 class SegmentProgress:
     """An open segment: ``position`` is the next record's offset, as was committed last, and ``end``
-    the offset after the last record. ``unread_bytes``: about how many bytes of the log lie between
-    them. Both are None if nobody answers. ``reader`` is None while it is free."""
+    the offset after the last record, or where the group ends, if that is less. ``unread_bytes``:
+    about how many bytes of the log lie between them. Both are None if nobody answers. ``reader`` is
+    None while it is free."""
 
     source: str
     segment: str
@@ -101,7 +104,7 @@ class GroupInfo:
     """A group and what it is doing. ``waiting``: segments whose predecessors are not read.
     ``checkpoints``: the readers that each checkpoint under way waits for. ``published``: the place
     up to which each stream's retention knows the group to be, None for nothing yet, and without
-    those whose SC does not answer."""
+    those whose SC does not answer. ``end``: where it ends, None if it goes on for ever."""
 
     name: str
     sources: tuple[str, ...]
@@ -115,6 +118,7 @@ class GroupInfo:
     last_checkpoint: datetime | None
     retention: GroupRetention = "none"
     published: Mapping[str, StreamCut | None] = field(default_factory=dict)
+    end: GroupCut | None = None
 
     @property
     def lag(self) -> int | None:
@@ -161,12 +165,23 @@ class ReaderGroup:
         """Make the group, or find it as it is wanted. Raises ConflictError if it is there with
         other sources or settings, RetryableError if it is made, and a stream is not told yet."""
         check_start("start", wanted.start)
+        if wanted.end is not None and not isinstance(wanted.end, GroupCut):
+            raise InvalidRequestError(
+                f"end is {wanted.end!r:.60}; give a GroupCut, as checkpoint() returns it, or None"
+            )
         lease_s, every_s = _checked_times(wanted)
         _check_retention(wanted)
         sources = [await self._find_source(name) for name in (*wanted.streams, *wanted.topics)]
         uids = {source.name: source.uid for source in sources}
-        config = GroupConfig(uids, round(lease_s * 1000), round(every_s * 1000), wanted.retention)
+        end: dict[SourceSegment, int] = {}
+        if wanted.end is not None:
+            for source in sources:
+                end |= await source.ending(wanted.start, wanted.end)
+        config = GroupConfig(
+            uids, round(lease_s * 1000), round(every_s * 1000), wanted.retention, end
+        )
         places = joined([await source.places(wanted.start) for source in sources])
+        places = places.without(config.behind_end(places.open))
         log = await self._store.made_log_of(self.name)
         by, at_us = this_process(self._by), now_us()
         made = False
@@ -262,7 +277,8 @@ class ReaderGroup:
     async def reset(self, to: GroupStart) -> None:
         """Go on from another place: the beginning or the end of the sources, or a cut. Readers that
         are open join again by themselves, and read on from there. Raises NotFoundError,
-        InvalidRequestError for a cut that is no place in the sources."""
+        InvalidRequestError for a cut that is no place in the sources, or behind the end of
+        the group."""
         check_start("to", to)
         group = await self._state()
         sources = [await self._find_source(name) for name in group.config.sources]
@@ -272,7 +288,11 @@ class ReaderGroup:
                     f"{source.name} was deleted and created again since group {self.name} was"
                     f" made; delete the group, and make it again: runnel group delete {self.name}"
                 )
+        if (end := _end_of(group.config)) is not None:
+            for source in sources:
+                await source.ending(to, end)
         places = joined([await source.places(to) for source in sources])
+        places = places.without(group.config.behind_end(places.open))
         log = await self._log_of_group()
         by, at_us = this_process(self._by), now_us()
         await log.update(
@@ -461,19 +481,31 @@ def info_of(
             for reader, one in sorted(group.readers.items())
         ),
         segments=tuple(
-            _progress(one, group.owners.get(one), at.offset, (extents or {}).get(one))
+            _progress(group, one, at.offset, (extents or {}).get(one))
             for one, at in sorted(group.places.open.items())
         ),
         waiting=tuple(str(one) for one in sorted(group.places.waiting)),
         checkpoints=tuple(tuple(sorted(one.waiting)) for one in group.checkpoints),
         last_checkpoint=None if done is None else time_of(done.at_us),
         retention=group.config.retention,
+        end=_end_of(group.config),
     )
 
 
+def _end_of(config: GroupConfig) -> GroupCut | None:
+    if not config.end:
+        return None
+    offsets = {one: OffsetAndTerm(offset) for one, offset in config.end.items()}
+    return GroupCut.at(offsets, config.sources)
+
+
 def _progress(
-    segment: SourceSegment, reader: str | None, position: int, extent: Extent | None
+    group: GroupState, segment: SourceSegment, position: int, extent: Extent | None
 ) -> SegmentProgress:
-    end = None if extent is None else extent.end
-    unread = None if extent is None else unread_bytes(position, extent)
+    reader = group.owners.get(segment)
+    end = unread = None
+    if extent is not None:
+        stop = group.config.stop_of(segment)
+        end = extent.end if stop is None else min(stop, extent.end)
+        unread = unread_bytes(position, extent, end)
     return SegmentProgress(segment.source, segment.text, reader, position, end, unread)

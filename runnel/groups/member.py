@@ -102,7 +102,7 @@ class Member:
         self.attention = False
         #: Until when, on the monotonic clock, records may be handed out.
         self.valid_until_s = 0.0
-        #: Whether all of the sources is read.
+        #: Whether all of the sources is read, or all before the group's end.
         self.exhausted = False
         #: Whether its user has closed it.
         self.closed = False
@@ -319,7 +319,7 @@ class Member:
                 )
         group = await self._update(lambda state: decisions.acquire(*self._me(state)))
         self._follow(group)
-        if not group.places.open and not group.places.waiting:
+        if not group.places.open:
             self.exhausted = True
             self.segments.wake()
         await self._give_back(set(decisions.releases(*self._me({self.group: group}))))
@@ -376,7 +376,8 @@ class Member:
         for one in owned:
             if one not in self.segments.by_segment:
                 at = self._reached.pop(one, group.places.open[one])
-                self.segments.begin(one, self.sources[one.source], at, len(owned))
+                stop = group.config.stop_of(one)
+                self.segments.begin(one, self.sources[one.source], at, stop, len(owned))
 
     async def _drop(self) -> None:
         """Read nothing more."""
@@ -435,7 +436,7 @@ class Member:
 
     async def _end_once(self, opened: OpenSegment) -> None:
         segment, at = opened.segment, self.segments.reached(opened)
-        following = await opened.source.after(segment)
+        following = () if opened.stop is not None else await opened.source.after(segment)
         async with self._turn:
             await self._update(
                 lambda state: decisions.end(*self._me(state), segment, at, following)

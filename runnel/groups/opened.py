@@ -29,6 +29,8 @@ class OpenSegment:
     segment: SourceSegment
     source: Source
     at: OffsetAndTerm
+    #: The first offset that the group does not read; None if it reads all.
+    stop: int | None
     consumer: Consumer
     state: ReadState
     #: Up to where the user committed.
@@ -84,13 +86,19 @@ class OpenSegments:
         return self._settings.auto_commit_ms is not None
 
     def begin(
-        self, segment: SourceSegment, source: Source, at: OffsetAndTerm, segments: int
+        self,
+        segment: SourceSegment,
+        source: Source,
+        at: OffsetAndTerm,
+        stop: int | None,
+        segments: int,
     ) -> None:
-        """Read a segment from a place on; one of so many that are read."""
-        consumer = source.open(segment, at, single(self._settings, segments))
+        """Read a segment from a place to before an offset, or its end; one of so many that are
+        read."""
+        consumer = source.open(segment, at, stop, single(self._settings, segments))
         state = ReadState(source.name, with_ids=self._settings.transaction_ids)
         state.begin(segment.number, at.offset, at.term, searching=False)
-        opened = OpenSegment(segment, source, at, consumer, state, at)
+        opened = OpenSegment(segment, source, at, stop, consumer, state, at)
         self.by_segment[segment] = opened
         opened.task = asyncio.create_task(self._read(opened), name=f"read {segment}")
 

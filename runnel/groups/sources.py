@@ -10,16 +10,16 @@ from typing import Literal, Protocol
 from runnel.admin.streams import StreamAdmin
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
-from runnel.groups.cut import GroupCut
+from runnel.groups.cut import GroupCut, TopicCut
 from runnel.groups.places import Places, SourceSegment, Successor
 from runnel.groups.unread import Extent
 from runnel.net.offsets import Start, Stop
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from runnel.streams.places import StreamQueries
-from schemas.control.streams import segment_of
+from schemas.control.streams import EpochInfo, segment_of
 from schemas.errors import InvalidRequestError, NotFoundError
-from schemas.streams.cuts import NOT_BEGUN, StreamCut
-from schemas.streams.epochs import Segment, number_of
+from schemas.streams.cuts import NOT_BEGUN, Frontier, StreamCut
+from schemas.streams.epochs import Segment
 from schemas.streams.key_space import WHOLE
 from schemas.wire.record_requests import ListOffsetsResponse
 
@@ -78,10 +78,20 @@ class Source(Protocol):
         it."""
         ...
 
+    async def ending(self, start: GroupStart, end: GroupCut) -> dict[SourceSegment, int]:
+        """The offsets of the segments that an end names. Raises InvalidRequestError for a cut that
+        is no place in it, or lies before the start."""
+        ...
+
     def open(
-        self, segment: SourceSegment, at: OffsetAndTerm, settings: ConsumerSettings
+        self,
+        segment: SourceSegment,
+        at: OffsetAndTerm,
+        stop: int | None,
+        settings: ConsumerSettings,
     ) -> Consumer:
-        """A consumer of one segment that begins at a place, and ends where the segment does."""
+        """A consumer of one segment that begins at a place, and ends before the offset ``stop``, or
+        where the segment does."""
         ...
 
     async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
@@ -121,13 +131,7 @@ class StreamSource:
         return self.queries.stream
 
     async def places(self, start: GroupStart) -> Places:
-        if isinstance(start, GroupCut):
-            if self.name not in start.streams:
-                raise InvalidRequestError(f"the cut says nothing of stream {self.name}")
-            place: Literal["earliest", "latest"] | StreamCut = start.streams[self.name]
-        else:
-            place = start
-        begin = await self.queries.frontier(place, await self.queries.epoch(None))
+        begin = await self._frontier(start, await self.queries.epoch(None))
         places = Places()
         for one, segment in begin.segments.items():
             name = self._named(one)
@@ -141,11 +145,31 @@ class StreamSource:
                 places.open[name] = OffsetAndTerm(max(0, offset))
         return places
 
+    async def ending(self, start: GroupStart, end: GroupCut) -> dict[SourceSegment, int]:
+        current = await self.queries.epoch(None)
+        begin, stop = await self._frontier(start, current), await self._frontier(end, current)
+        if (where := begin.is_after(stop)) is not None:
+            raise InvalidRequestError(
+                f"the end lies before the start in stream {self.name}: {where}; give an earlier"
+                " start or a later end"
+            )
+        return {self._named(one): offset for one, offset in stop.cut.offsets.items()}
+
+    async def _frontier(self, place: GroupStart, current: EpochInfo) -> Frontier:
+        if isinstance(place, GroupCut):
+            if self.name not in place.streams:
+                raise InvalidRequestError(f"the cut says nothing of stream {self.name}")
+            return await self.queries.frontier(place.streams[self.name], current)
+        return await self.queries.frontier(place, current)
+
     def open(
-        self, segment: SourceSegment, at: OffsetAndTerm, settings: ConsumerSettings
+        self,
+        segment: SourceSegment,
+        at: OffsetAndTerm,
+        stop: int | None,
+        settings: ConsumerSettings,
     ) -> Consumer:
-        number = number_of(segment.id)
-        return self.open_segment(number, _start(number, at), None, settings)
+        return self.open_segment(*_range(segment, at, stop), settings)
 
     async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
         history = await self.queries.history(segment.id)
@@ -189,12 +213,7 @@ class TopicSource:
     async def places(self, start: GroupStart) -> Places:
         partitions = range(await self.count())
         if isinstance(start, GroupCut):
-            if (cut := start.topics.get(self.name)) is None:
-                raise InvalidRequestError(f"the cut says nothing of topic {self.name}")
-            if cut.uid != self.uid:
-                raise InvalidRequestError(
-                    f"the cut is of an earlier topic {self.name}, which was deleted"
-                )
+            cut = self._cut(start)
             # Those that were added since are read from their beginning.
             found = {p: cut.places.get(p, NOTHING_READ) for p in partitions}
         elif start == "latest":
@@ -205,10 +224,36 @@ class TopicSource:
         opened = {SourceSegment(self.name, p): at for p, at in found.items()}
         return Places(open=opened, keys=dict.fromkeys(opened, WHOLE))
 
+    async def ending(self, start: GroupStart, end: GroupCut) -> dict[SourceSegment, int]:
+        begin, cut = (await self.places(start)).open, self._cut(end)
+        found = {SourceSegment(self.name, p): at.offset for p, at in cut.places.items()}
+        for one, offset in found.items():
+            if one not in begin:
+                raise InvalidRequestError(f"the end names {one}, which is not there")
+            if offset < begin[one].offset:
+                raise InvalidRequestError(
+                    f"the end lies before the start: {one} begins at {begin[one].offset} and ends"
+                    f" at {offset}; give an earlier start or a later end"
+                )
+        return found
+
+    def _cut(self, place: GroupCut) -> TopicCut:
+        if (cut := place.topics.get(self.name)) is None:
+            raise InvalidRequestError(f"the cut says nothing of topic {self.name}")
+        if cut.uid != self.uid:
+            raise InvalidRequestError(
+                f"the cut is of an earlier topic {self.name}, which was deleted"
+            )
+        return cut
+
     def open(
-        self, segment: SourceSegment, at: OffsetAndTerm, settings: ConsumerSettings
+        self,
+        segment: SourceSegment,
+        at: OffsetAndTerm,
+        stop: int | None,
+        settings: ConsumerSettings,
     ) -> Consumer:
-        return self.open_partition(segment.id, _start(segment.id, at), None, settings)
+        return self.open_partition(*_range(segment, at, stop), settings)
 
     async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
         return ()
@@ -243,9 +288,11 @@ def check_start(what: str, start: object) -> None:
         )
 
 
-def _start(number: int, at: OffsetAndTerm) -> Start:
-    """Retention may have removed the first records."""
-    return {number: at} if at.offset else "earliest"
+def _range(segment: SourceSegment, at: OffsetAndTerm, stop: int | None) -> tuple[int, Start, Stop]:
+    number = segment.number
+    # Retention may have removed the first records.
+    start: Start = {number: at} if at.offset else "earliest"
+    return number, start, None if stop is None else {number: stop}
 
 
 def joined(places: Sequence[Places]) -> Places:

@@ -14,11 +14,11 @@ class Extent(NamedTuple):
     bytes: int
 
 
-def unread_bytes(position: int, extent: Extent) -> int:
-    """About how many bytes of the log lie between a position and its end, as if all records were of
+def unread_bytes(position: int, extent: Extent, end: int) -> int:
+    """About how many bytes of the log lie between a position and an end, as if all records were of
     one size. What retention removed, or only an archive has, is not counted."""
     held = extent.end - extent.begin
-    left = extent.end - max(position, extent.begin)
+    left = min(end, extent.end) - max(position, extent.begin)
     if held <= 0 or left <= 0:
         return 0
     return -(-extent.bytes * left // held)

@@ -12,6 +12,7 @@ from tests.e2e.conftest import Command
 
 RECORDS = 200
 KEYS = 20
+HALF = 100
 
 
 def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
@@ -43,6 +44,14 @@ def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
     assert cluster("consume", "shared", "-g", "readers", "--timeout", "1s") == "more\n"
     cluster("group", "reset", "readers", "--to", cut)
     assert cluster("consume", "shared", "-g", "readers", "--timeout", "1s") == "more\n"
+    # It ends by itself where the other one was.
+    cluster("group", "create", "ending", "--topic", "shared", "--lease", "3s", "--end", cut)
+    assert len(cluster("consume", "shared", "-g", "ending").split()) == RECORDS
+    assert '\nEnd:              {"streams":[],' in cluster("group", "describe", "ending")
+    assert "and it ends at a place" in cluster.fails(
+        "group", "create", "ending", "--topic", "shared", "--lease", "3s", code=4
+    )
+    cluster("group", "delete", "ending")
     cluster("group", "reset", "readers", "--to", "checkpoint")
     cluster("group", "reset", "readers", "--to", "earliest")
     again = cluster("consume", "shared", "-g", "readers", "--timeout", "1s").split()
@@ -84,6 +93,9 @@ def test_given_a_stream_that_is_scaled_then_two_readers_have_each_key_in_order(
         readers = [threading.Thread(target=read, args=(group,)) for _ in range(2)]
         with stream.producer() as producer:
             for n in range(RECORDS):
+                if n == HALF:
+                    producer.flush()
+                    cut = stream.tail()
                 if n == 50:
                     readers[0].start()
                 if n % 60 == 59:
@@ -100,6 +112,13 @@ def test_given_a_stream_that_is_scaled_then_two_readers_have_each_key_in_order(
             assert not one.is_alive(), "a group ends with its sealed stream"
         assert group.describe().lag == 0
         group.delete()
+        end = runnel.GroupCut({cut.stream: cut})
+        half = client.reader_group("half", streams=["carts"], end=end)
+        with half.reader() as reader:
+            values = [int(bytes(record.value or b"")) for record in reader]
+        assert sorted(values) == list(range(HALF))
+        assert half.checkpoint() == half.describe().end == end
+        half.delete()
     by_key: defaultdict[str, list[int]] = defaultdict(list)
     for record in found:
         assert record.key is not None

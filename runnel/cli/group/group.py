@@ -96,6 +96,15 @@ def create(
             " `runnel group publish` said last; automatic, up to its last checkpoint."
         ),
     ] = Retention.NONE,
+    end: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CUT|@FILE",
+            help="Where it ends: a place that `runnel group checkpoint` printed, of this group or"
+            " another one of the same sources. By default, it goes on for ever.",
+            show_default=False,
+        ),
+    ] = None,
     sc: ScOption = None,
 ) -> None:
     """Make a reader group.
@@ -114,6 +123,7 @@ def create(
             lease=lease_s,
             checkpoint_every=every_s or None,
             retention=retention.value,
+            end=None if end is None else _cut("--end", end),
         )
     print(f"group {group} is there")
 
@@ -166,6 +176,8 @@ def describe(
         for source in found.sources:
             if "/" in source:
                 print(f"Published:        {_published(found, source)}")
+    if found.end is not None:
+        print(f"End:              {found.end}")
     lag = "not known" if found.lag is None else f"{found.lag:,} records at most"
     if found.unread_bytes is not None:
         lag += f", about {readable_size(found.unread_bytes)}"
@@ -332,6 +344,7 @@ def _json(group: GroupInfo) -> dict[str, Any]:
     data["published"] = {
         name: None if cut is None else str(cut) for name, cut in group.published.items()
     }
+    data["end"] = None if group.end is None else str(group.end)
     last = group.last_checkpoint
     data["lastCheckpoint"] = None if last is None else last.isoformat()
     return data

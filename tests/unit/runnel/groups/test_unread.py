@@ -36,17 +36,18 @@ OFFSETS = st.integers(0, 1 << 40)
     ],
 )
 def test_unread_bytes(position: int, extent: Extent, unread: int) -> None:
-    assert unread_bytes(position, extent) == unread
+    assert unread_bytes(position, extent, extent.end) == unread
 
 
-@given(OFFSETS, OFFSETS, OFFSETS, OFFSETS, st.integers(0, 1 << 50))
+@given(OFFSETS, OFFSETS, OFFSETS, OFFSETS, st.integers(0, 1 << 50), OFFSETS)
 def test_given_any_position_then_within_the_log_and_less_the_further_it_is(
-    position: int, further: int, begin: int, records: int, size: int
+    position: int, further: int, begin: int, records: int, size: int, end: int
 ) -> None:
     extent = Extent(begin, begin + records, size)
-    unread = unread_bytes(position, extent)
+    unread = unread_bytes(position, extent, extent.end)
     assert 0 <= unread <= size
-    assert unread_bytes(position + further, extent) <= unread
+    assert unread_bytes(position + further, extent, extent.end) <= unread
+    assert unread_bytes(position, extent, end) <= unread
 
 
 async def test_given_a_topic_then_a_group_says_what_is_unread(world: World) -> None:
