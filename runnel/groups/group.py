@@ -156,7 +156,7 @@ class ReaderGroup:
         self._by = by
         self._random = random
         self._opened = opened
-        self._readers: weakref.WeakSet[Member] = weakref.WeakSet()
+        self._members: weakref.WeakSet[Member] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<runnel.ReaderGroup {self.name!r}>"
@@ -199,7 +199,8 @@ class ReaderGroup:
             except RetryableError as error:
                 raise type(error)(
                     f"reader group {self.name} is made, and the retention of its streams does not"
-                    f" know it yet: {error.message}. Tell it: runnel group publish {self.name}"
+                    f" know it yet: {error.message}. Tell it: runnel group checkpoint"
+                    f" {self.name}, and then: runnel group publish {self.name}"
                 ) from error
 
     def reader(
@@ -228,7 +229,7 @@ class ReaderGroup:
             self._random,
             timeout,
         )
-        self._readers.add(made.member)
+        self._members.add(made.member)
         self._opened(made.member)
         return made
 
@@ -366,7 +367,7 @@ class ReaderGroup:
 
     async def close(self) -> None:
         """Close the readers that were opened here."""
-        for one in list(self._readers):
+        for one in list(self._members):
             await one.close()
 
     async def __aenter__(self) -> Self:
@@ -378,7 +379,7 @@ class ReaderGroup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for one in list(self._readers):
+        for one in list(self._members):
             await one.close(commit=error is None)
 
     async def describe(self) -> GroupInfo:
