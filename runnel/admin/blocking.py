@@ -96,10 +96,10 @@ class BlockingStreamAdmin:
         """The places that reader groups have published, by the names of the groups."""
         return self._thread.call(self._inner.subscribers())
 
-    @blocking_form_of(StreamAdmin.publish)
-    def publish(self, group: str, cut: StreamCut) -> bool:
-        """Say that a reader group has read what lies before a cut."""
-        return self._thread.call(self._inner.publish(group, cut))
+    @blocking_form_of(StreamAdmin.subscribe)
+    def subscribe(self, group: str, cut: StreamCut) -> bool:
+        """Have retention keep what lies behind a cut, up to which a reader group has read."""
+        return self._thread.call(self._inner.subscribe(group, cut))
 
     @blocking_form_of(StreamAdmin.unsubscribe)
     def unsubscribe(self, group: str) -> None:

@@ -114,11 +114,11 @@ class StreamAdmin:
         found = await self._get(Subscribers, "subscribers")
         return {one.group: StreamCut.parse(one.cut) for one in found.items}
 
-    async def publish(self, group: str, cut: StreamCut) -> bool:
-        """Say that a reader group has read what lies before a cut. Gives whether that is its place
-        now: a place never goes back, so False says that a later one was published before. Raises
-        NotFoundError, InvalidRequestError if the cut is no place in the stream, ConflictError if
-        the stream takes no more subscribers."""
+    async def subscribe(self, group: str, cut: StreamCut) -> bool:
+        """Have retention keep what lies behind a cut, up to which a reader group has read. Gives
+        whether that is its place now: a place never goes back, so False says that a later one was
+        published before. Raises NotFoundError, InvalidRequestError if the cut is no place in the
+        stream, ConflictError if the stream takes no more subscribers."""
         path = object_path(Stream, self.name, _subscriber(group))
         try:
             await self._sc.call("PUT", path, body=Published(cut=str(cut)).to_json())

@@ -52,7 +52,7 @@ class Subscription:
     async def publish(self, cut: GroupCut) -> None:
         """Have retention keep what lies behind a place. Nothing if it has a later one: a place
         never goes back. Raises InvalidRequestError, NotFoundError."""
-        await self.stream.publish(self.group, self.place_in(cut))
+        await self.stream.subscribe(self.group, self.place_in(cut))
 
     async def published(self) -> StreamCut | None:
         """The place that it has, if any. Raises NotFoundError."""

@@ -15,14 +15,14 @@ async def test_given_a_stream_then_subscribers_come_go_and_never_go_back(world: 
     world.sc.subscribers[STREAM] = {}
     stream = world.cluster.stream(STREAM)
     assert await stream.subscribers() == {}
-    assert await stream.publish("a/b ?", cut({"0.0": 5}))
-    assert not await stream.publish("a/b ?", cut({"0.0": 3}))
-    assert await stream.publish("c", cut({"0.0": 3}))
+    assert await stream.subscribe("a/b ?", cut({"0.0": 5}))
+    assert not await stream.subscribe("a/b ?", cut({"0.0": 3}))
+    assert await stream.subscribe("c", cut({"0.0": 3}))
     assert await stream.subscribers() == {"a/b ?": cut({"0.0": 5}), "c": cut({"0.0": 3})}
     for _ in range(2):
         await stream.unsubscribe("a/b ?")
     assert set(await stream.subscribers()) == {"c"}
     other = world.cluster.stream("s/other")
-    for call in (other.subscribers(), other.publish("c", cut({})), other.unsubscribe("c")):
+    for call in (other.subscribers(), other.subscribe("c", cut({})), other.unsubscribe("c")):
         with pytest.raises(NotFoundError, match="there is no stream s/other"):
             await call
