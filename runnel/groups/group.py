@@ -34,6 +34,7 @@ from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
 from schemas.errors import (
+    ConflictError,
     DeadlineExceededError,
     InvalidRequestError,
     NotFoundError,
@@ -163,7 +164,8 @@ class ReaderGroup:
 
     async def create(self, wanted: NewGroup) -> None:
         """Make the group, or find it as it is wanted. Raises ConflictError if it is there with
-        other sources or settings, RetryableError if it is made, and a stream is not told yet."""
+        other sources or settings, and RetryableError or ConflictError if it is made, and a stream
+        could not be told."""
         check_start("start", wanted.start)
         if wanted.end is not None and not isinstance(wanted.end, GroupCut):
             raise InvalidRequestError(
@@ -196,7 +198,7 @@ class ReaderGroup:
         if made and config.retention != "none":
             try:
                 await self._publish(sources, GroupCut.of(places, uids))
-            except RetryableError as error:
+            except (RetryableError, ConflictError) as error:
                 raise type(error)(
                     f"reader group {self.name} is made, and the retention of its streams does not"
                     f" know it yet: {error.message}. Tell it: runnel group checkpoint"

@@ -477,7 +477,7 @@ class FakeSc:
         cut = StreamCut.parse((await request.json())["cut"])
         before = {} if group not in found else found[group].offsets
         if any(cut.offsets.get(one, offset) < offset for one, offset in before.items()):
-            raise ConflictError("a later place was published")
+            raise ConflictError("a later place was published", further=True)
         found[group] = cut
         return web.json_response({"group": group, "cut": str(cut)})
 

@@ -21,7 +21,6 @@ from schemas.errors import (
     InvalidRequestError,
     NotFoundError,
     NotReadyError,
-    RetryableError,
 )
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import even, first_epoch
@@ -131,8 +130,12 @@ async def test_given_a_topic_beside_then_only_the_stream_is_told(
 async def test_given_an_sc_that_refuses_then_it_is_said_what_is_left_to_do(
     world: World, stream: Stream
 ) -> None:
+    world.sc.refused = [ConflictError("too many")]
+    with pytest.raises(ConflictError, match=r"is made, and .* yet: too many\. Tell it: runnel"):
+        await made(world, stream, retention="manual")
+    await group_of(world, stream).delete()
     world.sc.refused = [NotReadyError("not yet")]
-    with pytest.raises(RetryableError, match=r"is made, and .* yet: not yet\. Tell it: runnel"):
+    with pytest.raises(NotReadyError, match=r"is made, and .* yet: not yet\. Tell it: runnel"):
         await made(world, stream, retention="manual")
     group = await made(world, stream, retention="manual")
     assert published(world) == {}
