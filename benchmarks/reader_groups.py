@@ -7,7 +7,7 @@ and what four readers get through beside one consumer; and how soon a Kafka cons
 Each reader is a process. *Join*: from the moment at which all begin until each segment has a reader
 and loads differ by one at most. *Kill*: from ``kill -9`` of one until that is so again. *One more*:
 the same, from when another one begins. *Idle*: appends to the group's log in a second.
-*Throughput*: records of 1 KiB in four partitions, read as Arrow batches, and record by record, by
+*Throughput*: records of 1,000 bytes in four partitions, read as Arrow batches, and one by one, by
 one consumer, and by a group of four in which each has one of them.
 
 Kafka (`benchmarks.kafka_groups`) comes by ``mvn`` and needs a JDK; without them, all the rest is
@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+import psutil
 import pyarrow as pa
 
 import runnel
@@ -38,6 +39,7 @@ from benchmarks.peers.peer import UnavailableError
 GROUP: Final = "bench"
 IDLE_S: Final = 20.0
 ROWS: Final = 2_000
+VALUE_BYTES: Final = 1_000
 READERS_OF_THROUGHPUT: Final = 4
 
 
@@ -176,7 +178,7 @@ def beside_kafka(arguments: argparse.Namespace) -> dict[str, list[Rebalances]]:
 
 
 def throughput(cluster: runnel.Cluster, address: str, records: int) -> dict[str, float]:
-    """Records per second of one consumer, and of a group of four."""
+    """Records per second of one consumer, and of a group of four, and what these cost."""
     topic = "throughput"
     _say(f"throughput: {records:,} records")
     spec = {"partitions": READERS_OF_THROUGHPUT}
@@ -184,7 +186,9 @@ def throughput(cluster: runnel.Cluster, address: str, records: int) -> dict[str,
         {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": topic}, "spec": spec}
     )
     cluster.wait("topics", topic, "provisioned")
-    table = pa.table({"key": [b"%d" % n for n in range(ROWS)], "value": [b"x" * 1_000] * ROWS})
+    table = pa.table(
+        {"key": [b"%d" % n for n in range(ROWS)], "value": [b"x" * VALUE_BYTES] * ROWS}
+    )
     with cluster.producer(topic) as producer:
         for _ in range(records // ROWS):
             producer.send_table(table)
@@ -197,7 +201,7 @@ def throughput(cluster: runnel.Cluster, address: str, records: int) -> dict[str,
 def _beside(
     cluster: runnel.Cluster, address: str, topic: str, wanted: int, *, by_record: bool
 ) -> dict[str, float]:
-    """Records per second of both."""
+    """For both: records per second, and processor time of the readers."""
     if by_record:
         # Nobody reads the last few of a partition: see `count`.
         wanted -= READERS_OF_THROUGHPUT * ROWS
@@ -215,12 +219,14 @@ def _beside(
         else:
             target = consume
             arguments = [(address, topic, begin, ready, rows, by_record)]
-        with processes(target, arguments):
+        with processes(target, arguments) as running:
             _until(lambda ready=ready, number=number: ready.value == number)
-            begun = time.perf_counter()
+            before_s, begun = _cpu_s(running), time.perf_counter()
             begin.set()
             _until(lambda rows=rows: rows.value >= wanted)
             found[f"{name}By{how.title()}PerSecond"] = wanted / (time.perf_counter() - begun)
+            used_s = _cpu_s(running) - before_s
+            found[f"{name}By{how.title()}CpuSecondsPerMillion"] = used_s / wanted * 1e6
     cluster.reader_group(GROUP).delete()
     return found
 
@@ -232,6 +238,12 @@ def _is_even(cluster: runnel.Cluster, readers: int) -> bool:
         return False
     shares = [loads[one.name] for one in group.readers]
     return max(shares) - min(shares) <= 1
+
+
+def _cpu_s(running: Sequence[BaseProcess]) -> float:
+    """Processor time of all of them."""
+    times = [psutil.Process(one.pid).cpu_times() for one in running]
+    return float(sum(one.user + one.system for one in times))
 
 
 def _appends(cluster: runnel.Cluster) -> int:
@@ -302,12 +314,17 @@ def main() -> None:
             )
     for segments, idle in zip(arguments.segments, appends, strict=True):
         print(f"idle, {segments:,} segments: {idle:.2f} appends/s of at most {most:g}")
+    print(f"records of {VALUE_BYTES:,} bytes")
     for how in ("Batch", "Record"):
-        alone, shared = (speed[f"{name}By{how}PerSecond"] for name in ("consumer", "group"))
-        print(
-            f"records/s, by {how.lower()}: one consumer {alone:,.0f}, a group of"
-            f" {READERS_OF_THROUGHPUT} {shared:,.0f}: {shared / alone:.2f}"
-        )
+        for name, readers in (
+            ("consumer", "one consumer"),
+            ("group", f"a group of {READERS_OF_THROUGHPUT}"),
+        ):
+            rate = speed[f"{name}By{how}PerSecond"]
+            cpu_s = speed[f"{name}By{how}CpuSecondsPerMillion"]
+            print(
+                f"by {how.lower()}, {readers}: {rate:,.0f}/s, {cpu_s:.2f} s of processors a million"
+            )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
