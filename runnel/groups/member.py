@@ -323,7 +323,10 @@ class Member:
             self.exhausted = True
             self.segments.wake()
         await self._give_back(set(decisions.releases(*self._me({self.group: group}))))
-        if min(group.readers, default="") == self.name:
+        first = min(group.readers, default="") == self.name
+        patience_s = 0.0 if first else self._lease.lease_s
+        self._publisher.look(group, self.sources.values(), now_s, patience_s)
+        if first:
             await self._look_for_all(group, now_s)
         self.attention = bool(group.pending(self.name)) or bool(self._wanted_back)
         if self.attention and self.asking:
@@ -337,9 +340,7 @@ class Member:
             await self._update(lambda state: decisions.move(*self._me(state), places, alive=alive))
 
     async def _look_for_all(self, group: GroupState, now_s: float) -> None:
-        """What one reader does for all: begin checkpoints, publish them, and find added
-        partitions."""
-        self._publisher.look(group, self.sources.values())
+        """What one reader does for all: begin checkpoints, and find added partitions."""
         every_s = group.config.checkpoint_every_ms / 1000
         known = (*(one.id for one in group.completed), *(one.id for one in group.checkpoints))
         newest = known[-1] if known else ""

@@ -29,17 +29,25 @@ class Publisher:
         self._state = state
         #: The checkpoint that was published last, or tried.
         self._checkpoint = ""
+        #: The newest one, and since when it was.
+        self._newest = ("", 0.0)
         #: The streams that could not be told last time.
         self._failing: set[str] = set()
         self.task: asyncio.Task[None] | None = None
 
-    def look(self, group: GroupState, sources: Iterable[Source]) -> None:
-        """Begin to publish the newest checkpoint, unless that was done."""
+    def look(
+        self, group: GroupState, sources: Iterable[Source], now_s: float, patience_s: float
+    ) -> None:
+        """Begin to publish the newest checkpoint once it was that for ``patience_s``, unless that
+        was done. One reader has none; the others do it again a little later, which changes nothing,
+        in case that one does not reach the SC."""
         newest = next((one for one in reversed(group.completed) if one.may_publish), None)
         under_way = self.task is not None and not self.task.done()
         if group.config.retention != "automatic" or newest is None or under_way:
             return
-        if newest.id != self._checkpoint:
+        if newest.id != self._newest[0]:
+            self._newest = (newest.id, now_s)
+        if newest.id != self._checkpoint and now_s - self._newest[1] >= patience_s:
             self._checkpoint = newest.id
             cut = GroupCut.of(newest.places, group.config.sources)
             found = subscriptions_of(sources, self._group)

@@ -14,6 +14,7 @@ from runnel.groups.cut import GroupCut
 from runnel.groups.group import NewGroup, ReaderGroup
 from runnel.groups.places import Places, SourceSegment
 from runnel.groups.reader import GroupReader
+from runnel.groups.retention import Publisher
 from runnel.groups.state import Completed, Created, GroupConfig, GroupState, Reset
 from runnel.groups.stored_state import GroupsState
 from schemas.errors import (
@@ -228,6 +229,28 @@ async def test_given_a_checkpoint_that_was_asked_for_then_it_is_not_published(
 
 
 # -- the state ------------------------------------------------------------------------------------
+
+
+async def test_given_a_first_reader_that_does_not_publish_then_another_does_a_lease_later() -> None:
+    kind = GroupsState()
+    config = GroupConfig({}, 15_000, 30_000, "automatic")
+    state = kind.apply(kind.empty(), Created("g", config, Places(), "test", 1))
+    group = state["g"]
+    seen: list[float] = []
+
+    async def still_there() -> None:
+        seen.append(now_s)
+
+    publisher = Publisher("g", still_there)
+    for now_s in range(0, 60, 5):
+        if now_s in (10, 40):
+            # Checkpoints that come too soon after each other are passed over.
+            group.completed.append(Completed(str(now_s - 5), 1, Places(), may_publish=True))
+            group.completed.append(Completed(str(now_s), 1, Places(), may_publish=True))
+        publisher.look(group, [], now_s, 15.0)
+        if publisher.task is not None:
+            await publisher.task
+    assert seen == [25, 55]
 
 
 def test_given_a_reset_then_checkpoints_before_it_are_not_published() -> None:
