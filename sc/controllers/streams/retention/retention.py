@@ -101,12 +101,14 @@ def _truncated_at(
     else:
         keeps = [max(0, newest.at_ms - one.at_ms) for one in cuts]
 
+    begins = beginning(of.view.records, of.stream)
+
     def cut_of(number: int) -> StreamCut:
         one = cuts[number]
         found = end if one is newest else _cut(of, one.number)
-        return end if found is None else found
+        # Nothing is removed because of a record that somebody removed.
+        return begins if found is None else found
 
-    begins = beginning(of.view.records, of.stream)
     where = _slowest(of, epoch, begins)
     slowest = None
     if where is not None:
@@ -120,18 +122,18 @@ def _truncated_at(
         on_cut = after > 0 and cut_of(after - 1) == where.cut
         slowest = Slowest(after, keeps[after - 1] if on_cut else least)
     choice = chosen(keeps, retention.minimum, retention.maximum, slowest)
-    if choice is None:
-        return None, 0
     if isinstance(choice, int):
         found, older = cut_of(choice), choice
-    elif where is not None and slowest is not None:
+    elif choice is None or where is None or slowest is None:
+        return None, 0
+    else:
         found, older = where.cut, max(0, slowest.after - 1)
     found = _within(found, end)
     purged = min(older, AT_ONCE // 2)
     try:
         check(of.view.records, of.stream, epoch, found)
     except RunnelError:
-        # It lies before the place where somebody truncated the stream.
+        # It lies before the place where somebody truncated the stream, and is of no use any more.
         return None, purged
     return (None if found == begins else found), purged
 

@@ -16,7 +16,7 @@ from sc.controllers.streams.retention.records import (
     index_path,
     subscriber_path,
 )
-from sc.kv.interface import Put
+from sc.kv.interface import Delete, Put
 from sc.store.buckets import Buckets
 from schemas.control.statistics import ReplicaNumbers
 from schemas.ids import PartitionUid
@@ -200,6 +200,21 @@ def test_given_a_shorter_log_after_an_unclean_election_then_nothing_that_comes_i
         await kept.period(s0=100)
         await kept.period(s0=60)
         assert await kept.begins() == {0: 60}
+
+    run(story())
+
+
+def test_given_a_record_that_somebody_removed_then_nothing_is_removed_because_of_that() -> None:
+    async def story() -> None:
+        kept = await Kept.begin(min_time=2 * PERIOD_MS)
+        await kept.period(s0=10)
+        await kept.period(s0=20)
+        path = kept.world.keys.record(cut_path(kept.world.paths, 0))
+        await kept.world.kv.txn([], [Delete(path)])
+        await kept.period(s0=30)
+        assert await kept.begins() == {}
+        await kept.period(s0=40)
+        assert await kept.begins() == {0: 20}
 
     run(story())
 
