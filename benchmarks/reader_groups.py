@@ -283,6 +283,9 @@ def main() -> None:
     parser.add_argument("--kafka", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    least = (READERS_OF_THROUGHPUT + 1) * ROWS
+    if arguments.records < least or arguments.rounds < 1:
+        parser.error(f"--records is at least {least:,}, and --rounds 1")
     local = runnel.LocalCluster(2)
     with local as cluster:
         address = local.address
