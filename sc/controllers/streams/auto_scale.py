@@ -12,8 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from sc.store.view import View
-from schemas.control.messages import LoadReport, ReplicaRole
-from schemas.objects.partition import DesiredState
+from schemas.control.messages import LoadReport
 from schemas.objects.stream import Scaling, Stream
 from schemas.streams.epochs import MAX_SEGMENTS, Epoch, Segment
 from schemas.streams.key_space import KeyRange
@@ -26,8 +25,8 @@ Scale = tuple[tuple[int, ...], tuple[KeyRange, ...]]
 
 
 def loads_of(view: View, stream: Stream) -> dict[int, LoadReport]:
-    """What the loads of a stream's open segments ask for, by the segments' ids, as their leaders
-    say it of the limits that the stream has now."""
+    """What the loads of a stream's segments ask for, by the segments' ids, as their leaders say it
+    of the limits that the stream has now. Only who leads an open log measures it."""
     if (limits := stream.spec.scaling.limits) is None:
         return {}
     found = {}
@@ -37,10 +36,8 @@ def loads_of(view: View, stream: Stream) -> dict[int, LoadReport]:
         if (
             report is not None
             and report.load is not None
-            and report.role is ReplicaRole.LEADER
             and spec.owner.uid == stream.uid
             and spec.segment_id is not None
-            and spec.desired is DesiredState.OPEN
             and spec.log.load == limits
         ):
             found[spec.segment_id] = report.load

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,6 +18,8 @@ from sc.controllers.streams.retention.records import (
     index_path,
     subscriber_path,
 )
+from sc.controllers.streams.retention.tails import taken_since
+from sc.controllers.streams.steps import Pass
 from sc.kv.interface import Delete, Put
 from sc.store.buckets import Buckets
 from schemas.control.statistics import ReplicaNumbers
@@ -200,6 +204,37 @@ def test_given_a_shorter_log_after_an_unclean_election_then_nothing_that_comes_i
         await kept.period(s0=100)
         await kept.period(s0=60)
         assert await kept.begins() == {0: 60}
+
+    run(story())
+
+
+def test_given_a_subscriber_behind_the_beginning_then_it_is_waited_for_elsewhere() -> None:
+    async def story() -> None:
+        kept = await Kept.begin(segments=2, min_time=PERIOD_MS)
+        await kept.subscribe("g", {0: 3, 1: 25})
+        await kept.period(s0=10, s1=10)
+        await kept.world.submit(truncation({"0.0": 8, "0.1": 8}))
+        await kept.period(s0=20, s1=20)
+        await kept.period(s0=30, s1=30)
+        assert await kept.begins() == {0: 8, 1: 25}
+
+    run(story())
+
+
+def test_given_a_partition_that_is_being_deleted_then_nobody_asks_how_long_it_is() -> None:
+    async def story() -> None:
+        kept = await Kept.begin(segments=2, min_time=PERIOD_MS)
+        await kept.world.owner.sync()
+        first, second = await kept.world.partitions()
+        kept.ends = {1: 10}
+        of = SimpleNamespace(
+            view=kept.world.owner.view,
+            partitions=lambda: [
+                first.with_metadata(deletion_timestamp="2026-01-01T00:00:00Z"),
+                second,
+            ],
+        )
+        assert taken_since(cast("Pass", of), None) == 100
 
     run(story())
 

@@ -51,6 +51,10 @@ def test_given_cuts_and_the_slowest_subscriber_then_it_is_truncated_at(
     assert chosen(KEEPS, minimum, maximum, slowest) == found
 
 
+def test_given_a_clock_that_was_set_back_then_nothing_unread_is_chosen() -> None:
+    assert chosen((50, 5, 40, 0), 20, None, Slowest(2, 10)) == 0
+
+
 def test_given_no_cut_then_nothing_is_chosen() -> None:
     assert chosen((), 1, None) is None
 

@@ -127,6 +127,21 @@ def test_given_cold_was_taken_back_then_it_is_said_again_later_and_hot_at_once()
     assert found.is_hot
 
 
+def test_given_a_peak_in_silence_then_cold_waits_for_as_long_as_hot_is_said_once() -> None:
+    """A minute of twelve times the target: the average over ten minutes is 114 then. All are below
+    the bounds of cold 6 minutes later, since that over twenty is 59 e^(-t/20)."""
+    leader = Leader()
+    leader.minutes(60, 0)
+    taken_back, (peak, found) = leader.minutes(1, 1_200)
+    assert taken_back[1] is None
+    assert found is not None
+    assert found.is_hot
+    (back, nothing), (silent, cold) = leader.minutes(30, 0)
+    assert (nothing, cold) == (None, COLD)
+    assert back < peak + 6
+    assert silent == pytest.approx(peak + 10)
+
+
 def test_given_kilobytes_then_bytes_are_counted_by_the_thousand() -> None:
     limits = LoadLimits(unit=LoadUnit.KILOBYTES, target_rate=100, window=Millis(2 * MINUTE_MS))
     assert Leader(limits, event_bytes=1_000).minutes(11, 350) == [(10, hot(3))]

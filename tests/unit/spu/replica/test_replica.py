@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from schemas.control.messages import AssignPartitions, Lead, ReplicaRole, Stamp
+from schemas.control.messages import AssignPartitions, Lead, LoadReport, ReplicaRole, Stamp
 from schemas.errors import (
     ConflictError,
     FencedError,
@@ -24,8 +24,11 @@ from schemas.errors import (
     StorageFullError,
 )
 from schemas.ids import MAX_RESTARTS, Term, make_term
+from schemas.objects.load import LoadLimits, LoadUnit
 from schemas.objects.partition import LiveReplica
+from schemas.objects.quantities import Millis
 from schemas.wire.record_requests import EARLIEST, LATEST
+from spu.host.host import ReplicaHost
 from spu.replication.events import RequestElection
 from spu.storage import file_pool as file_pool_module
 from spu.storage import sync_plan
@@ -42,6 +45,7 @@ from tests.unit.spu.builders import (
     headers,
     open_spu,
     produce,
+    settings_of,
     until,
 )
 from tests.unit.spu.stuck_sync import StuckSync
@@ -325,3 +329,30 @@ async def test_given_deletion_then_waiters_are_told_not_found(spu: Spu) -> None:
     replica.when_more(fetch_request(1).__class__(replica.meta.uid, 1, 9, 1, 60_000), 0, told.append)
     await replica.abandon()
     assert isinstance(told[0], NotFoundError)
+
+
+async def test_given_limits_of_its_load_then_a_leader_reports_what_that_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = 0
+    monkeypatch.setattr(ReplicaHost, "_clock_ms", staticmethod(lambda: now_ms))
+    limits = LoadLimits(unit=LoadUnit.EVENTS, target_rate=2, window=Millis(1_000))
+    log = settings_of().model_copy(update={"load": limits})
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    replica = await spu.serve()
+    for second in range(7):
+        now_ms = second * 1_000
+        await produce(replica, batch_of(7))
+        replica.tick(spu.now_us)
+    assert spu.reports[-1].load == LoadReport(parts=3)
+    said = len(spu.reports)
+    now_ms += 1_000
+    await produce(replica, batch_of(7))
+    replica.tick(spu.now_us)
+    assert len(spu.reports) == said
+    # A log that is sealed has no load, whatever came before.
+    await spu.host.assign(assign(assignment_of(log=log, sealed=True, revision=7)))
+    await until(lambda: replica.report().sealed is not None)
+    replica.tick(spu.now_us)
+    assert replica.report().load is None
+    await spu.host.close()
