@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from sc.api import subscribers
+from sc.api.stream_records import StreamRecords
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import parse_segment
 from tests.integration.sc.calls import JSON, call
@@ -108,5 +111,52 @@ async def test_given_a_deleted_stream_then_nothing_of_it_is_left(sc: RunningSc) 
         await sc.until_gone("streams", NAME)
         assert (await call(sc, "GET", GROUPS))[0] == 404
         assert (await call(sc, "DELETE", f"{GROUPS}/g"))[0] == 404
+        page = await sc.controller.kv.range(sc.controller.keys.records)
+        assert page.items == ()
+
+
+def before_the_first_write(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[object]]
+) -> None:
+    """Have something happen between what the next publication reads and what it writes."""
+    commit = StreamRecords.commit
+    waits = [happens]
+
+    async def late(of: StreamRecords, *args: Any, **options: Any) -> bool:
+        if waits:
+            await waits.pop()()
+        return await commit(of, *args, **options)
+
+    monkeypatch.setattr(StreamRecords, "commit", late)
+
+
+async def test_given_a_later_place_meanwhile_then_it_stays(
+    sc: RunningSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stream(sc):
+        for mine, theirs in ((5, 9), (12, 20)):
+
+            async def overtaken(theirs: int = theirs) -> object:
+                return await published(sc, "g", s0_0=theirs)
+
+            before_the_first_write(monkeypatch, overtaken)
+            status, answer = await published(sc, "g", s0_0=mine)
+            assert (status, answer["details"]) == (409, {"further": True})
+        assert await found(sc) == {"g": {0: 20}}
+
+
+async def test_given_a_stream_that_is_deleted_meanwhile_then_nothing_of_it_is_left(
+    sc: RunningSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deleted() -> None:
+        await call(sc, "DELETE", PATH)
+        await sc.until_gone("streams", NAME)
+
+    async with stream(sc):
+        await outcome(sc, await asked(sc, "seal", {}))
+        await until(sc, "sealed")
+        before_the_first_write(monkeypatch, deleted)
+        status, _ = await published(sc, "g", s0_0=1)
+        assert status in (404, 409, 503)
         page = await sc.controller.kv.range(sc.controller.keys.records)
         assert page.items == ()
