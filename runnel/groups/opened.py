@@ -4,9 +4,12 @@ queue, in which they wait until the user asks for them."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+import random
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from runnel.consume.consumer import Consumer
@@ -16,10 +19,15 @@ from runnel.groups.places import SourceSegment
 from runnel.groups.sources import Source, single
 from runnel.net.routing import SegmentGoneError
 from runnel.records.offset_and_term import OffsetAndTerm
-from schemas.errors import OffsetOutOfRangeError, RunnelError
+from schemas.backoff import Backoff
+from schemas.errors import OffsetOutOfRangeError, RetryableError, RunnelError
 
 #: Chunks that wait for the user, of all segments together.
 _CHUNKS: Final = 4
+_AGAIN_MS: Final = 100.0
+_MOST_AGAIN_MS: Final = 5_000.0
+
+_log = logging.getLogger("runnel")
 
 
 @dataclass(slots=True, eq=False)
@@ -95,17 +103,20 @@ class OpenSegments:
     ) -> None:
         """Read a segment from a place to before an offset, or its end; one of so many that are
         read."""
-        consumer = source.open(segment, at, stop, single(self._settings, segments))
+        open_it = partial(source.open, segment, at, stop, single(self._settings, segments))
         state = ReadState(source.name, with_ids=self._settings.transaction_ids)
         state.begin(segment.number, at.offset, at.term, searching=False)
-        opened = OpenSegment(segment, source, at, stop, consumer, state, at)
+        opened = OpenSegment(segment, source, at, stop, open_it(), state, at)
         self.by_segment[segment] = opened
-        opened.task = asyncio.create_task(self._read(opened), name=f"read {segment}")
+        reading = self._read(opened, open_it)
+        opened.task = asyncio.create_task(reading, name=f"read {segment}")
 
-    async def _read(self, opened: OpenSegment) -> None:
+    async def _read(self, opened: OpenSegment, open_it: Callable[[], Consumer]) -> None:
         try:
-            while (chunk := await opened.consumer.next_chunk()) is not None:
+            chunk = await self._first_chunk(opened, open_it)
+            while chunk is not None:
                 await self.queue.put(Item(opened, chunk))
+                chunk = await opened.consumer.next_chunk()
             await self.queue.put(Item(opened, None))
         except asyncio.CancelledError:
             raise
@@ -118,6 +129,29 @@ class OpenSegments:
                 await self.queue.put(Item(opened, None))
         except BaseException as error:
             await self.queue.put(Item(opened, error))
+
+    async def _first_chunk(
+        self, opened: OpenSegment, open_it: Callable[[], Consumer]
+    ) -> FetchedChunk | None:
+        """Begin to read, however long nobody answers: another reader would fare no better, and this
+        one has the segment for as long as it can say so."""
+        again = Backoff(_AGAIN_MS, _MOST_AGAIN_MS, random.random)
+        while True:
+            try:
+                return await opened.consumer.next_chunk()
+            except SegmentGoneError:
+                raise
+            except RetryableError as error:
+                if not again.attempts:
+                    _log.warning(
+                        "group %s: segment %s cannot be read yet, which is tried again: %s",
+                        self._group,
+                        opened.segment,
+                        error.message,
+                    )
+                await opened.consumer.close()
+                await asyncio.sleep(again.next_ms() / 1000)
+                opened.consumer = open_it()
 
     async def _check_gone(self, opened: OpenSegment, error: SegmentGoneError) -> None:
         """A segment was truncated away: nothing is lost to who has read all of it. Raises

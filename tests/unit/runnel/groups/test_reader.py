@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
-from runnel.groups import decisions
+from runnel.groups import decisions, opened
 from runnel.groups.cut import GroupCut
 from runnel.groups.group import ReaderGroup
 from runnel.groups.reader import GroupReader
@@ -285,6 +287,31 @@ async def test_given_an_sc_that_does_not_answer_then_the_group_goes_on(
         assert (a.member._session, b.member._session) == sessions
         found = await asyncio.gather(everything(a), everything(b))
         assert Counter(found[0] + found[1]) == all_records()
+
+
+async def test_given_segments_that_cannot_be_opened_at_first_then_they_are_read_later(
+    group: ReaderGroup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody answers what a consumer has to know before it begins."""
+    next_chunk = Consumer.next_chunk
+    fails = 3 * PARTITIONS
+
+    async def late(of: Consumer) -> object:
+        nonlocal fails
+        if fails:
+            fails -= 1
+            raise UnreachableError("the SC does not answer")
+        return await next_chunk(of)
+
+    monkeypatch.setattr(opened, "_AGAIN_MS", 10.0)
+    monkeypatch.setattr(Consumer, "next_chunk", late)
+    with caplog.at_level(logging.WARNING, "runnel"):
+        async with reader(group, "a") as a:
+            assert Counter(await everything(a)) == all_records()
+    assert fails == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == PARTITIONS
+    assert all("cannot be read yet" in one and "does not answer" in one for one in said)
 
 
 async def test_given_another_process_under_the_name_then_the_first_is_fenced(
