@@ -100,7 +100,7 @@ class PartitionReaders:
     async def open(self, wanted: Range, session: Session | None) -> None:
         """Begin to read; ``session``: that of a named consumer. Raises as `find_starts`."""
         route = self._route
-        partitions = wanted.chosen(route.name, route.partition_count)
+        partitions = wanted.chosen(route.name, route.count_with(wanted.partitions))
         starts = await find_starts(
             route, partitions, wanted, self._give_up_s, session, self._columns, self._archive
         )

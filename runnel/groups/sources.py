@@ -160,6 +160,9 @@ class StreamSource:
             if self.name not in place.streams:
                 raise InvalidRequestError(f"the cut says nothing of stream {self.name}")
             return await self.queries.frontier(place.streams[self.name], current)
+        if place == "earliest":
+            # A place of the group like others: if what follows it goes, its readers are told.
+            return await self.queries.frontier(await self.queries.head(), current)
         return await self.queries.frontier(place, current)
 
     def open(
@@ -169,7 +172,8 @@ class StreamSource:
         stop: int | None,
         settings: ConsumerSettings,
     ) -> Consumer:
-        return self.open_segment(*_range(segment, at, stop), settings)
+        # Never "earliest": who is at the beginning of a segment is told, too, if that is gone.
+        return self.open_segment(*_range(segment, {segment.number: at}, stop), settings)
 
     async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
         history = await self.queries.history(segment.id)
@@ -253,7 +257,10 @@ class TopicSource:
         stop: int | None,
         settings: ConsumerSettings,
     ) -> Consumer:
-        return self.open_partition(*_range(segment, at, stop), settings)
+        # Who has read nothing yet begins with what there is: retention may have removed the first
+        # records.
+        start: Start = {segment.number: at} if at.offset else "earliest"
+        return self.open_partition(*_range(segment, start, stop), settings)
 
     async def after(self, segment: SourceSegment) -> tuple[Successor, ...]:
         return ()
@@ -288,10 +295,8 @@ def check_start(what: str, start: object) -> None:
         )
 
 
-def _range(segment: SourceSegment, at: OffsetAndTerm, stop: int | None) -> tuple[int, Start, Stop]:
+def _range(segment: SourceSegment, start: Start, stop: int | None) -> tuple[int, Start, Stop]:
     number = segment.number
-    # Retention may have removed the first records.
-    start: Start = {number: at} if at.offset else "earliest"
     return number, start, None if stop is None else {number: stop}
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -121,6 +121,14 @@ class TopicRoute:
     def partition_count(self) -> int:
         """How many partitions the topic had when it was opened, or when it last grew here."""
         return self._partition_count
+
+    def count_with(self, partitions: Iterable[int] | None) -> int:
+        """How many partitions there may be, if somebody names these. Segments of a stream come and
+        go: one that is named is there, though this client has not heard of it while no SC answers.
+        It is asked for then."""
+        if partitions is None or not self.is_stream:
+            return self._partition_count
+        return max([self._partition_count, *(number + 1 for number in partitions)])
 
     def grow(self, partition_count: int) -> None:
         """The topic has so many partitions now."""

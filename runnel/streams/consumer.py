@@ -182,7 +182,8 @@ class StreamConsumer:
             elif missing[one]:
                 self._future[one] = _Waiting(segment, missing[one])
             else:
-                self._begin(segment, max(0, begin.cut.offsets[one]))
+                earliest = self._start_at == "earliest"
+                self._begin(segment, max(0, begin.cut.offsets[one]), earliest=earliest)
 
     async def next_chunk(
         self, timeout: float | None = None
@@ -274,12 +275,13 @@ class StreamConsumer:
 
     # Segments
 
-    def _begin(self, segment: Segment, offset: int) -> None:
+    def _begin(self, segment: Segment, offset: int, *, earliest: bool = False) -> None:
         number = segment.number
         end = None if self._stop is None else self._stop.cut.offsets.get(segment.id)
         stop: Stop = None if end is None else {number: end}
-        # Retention may have removed the first records.
-        start: Start = {number: offset} if offset else "earliest"
+        # Who asked for the beginning gets what there is. Everybody else is told if that is gone, at
+        # the beginning of a segment, too.
+        start: Start = "earliest" if earliest else {number: offset}
         share = self._settings.read_ahead_bytes // max(1, len(self._open) + 1)
         settings = replace(self._settings, read_ahead_bytes=max(_LEAST_READ_AHEAD, share))
         consumer = self._open_segment(number, start, stop, settings)

@@ -17,9 +17,10 @@ from sc.controllers.streams.retention.records import (
 from sc.controllers.streams.truncation import check_stream, placed
 from sc.kv.interface import Delete, ModRevisionIs, Put
 from sc.store.records import GetRecord, Records, get, listed
+from schemas.causality import current_cause
 from schemas.control.streams import SubscriberInfo, Subscribers
 from schemas.errors import ConflictError, NotReadyError
-from schemas.objects.stream import StreamState
+from schemas.objects.stream import Stream, StreamState
 from schemas.streams.cuts import Frontier, StreamCut
 
 ATTEMPTS = 10
@@ -77,7 +78,7 @@ class SubscriberService:
             ]
             subscriber = Subscriber(group=group, cut=str(cut), at_ms=at_ms)
             put = Put(self._keys.record(path), encode(subscriber))
-            if await self._of.commit(compares, [put], dry_run=False):
+            if await self._of.commit(compares, [put, self._bell(stream)], dry_run=False):
                 return SubscriberInfo(group=group, cut=str(cut))
         raise ConflictError(f"stream {name} changes too often; try again")
 
@@ -86,7 +87,7 @@ class SubscriberService:
         NotFoundError."""
         stream = self._of.stream(name)
         path = self._keys.record(subscriber_path(StreamPaths(stream.uid), group))
-        await self._of.commit([], [Delete(path)], dry_run=False)
+        await self._of.commit([], [Delete(path), self._bell(stream)], dry_run=False)
         return await self.all(name)
 
     async def all(self, name: str) -> Subscribers:
@@ -97,6 +98,11 @@ class SubscriberService:
         some = (decode(Subscriber, one) for one in listed(records, want))
         items = tuple(SubscriberInfo(group=one.group, cut=one.cut) for one in some)
         return Subscribers(items=items)
+
+    def _bell(self, stream: Stream) -> Put:
+        """Who writes a record of a stream rings its bell: its controller waits until the mirror is
+        no older than the records that it has read."""
+        return Put(self._keys.bell(stream.uid), current_cause().encode())
 
     async def _placed(
         self, records: Records, paths: StreamPaths, epoch: int, cut: StreamCut

@@ -7,6 +7,8 @@ import threading
 import time
 from collections import Counter, defaultdict
 
+import pytest
+
 import runnel
 from tests.e2e.conftest import Command
 
@@ -156,6 +158,7 @@ spec:
     assert cluster.sc is not None
     with runnel.connect(cluster.sc) as library:
         stream = library.stream(name)
+        beginning = stream.head()
         assert sorted(stream.subscribers()) == ["alone", "by-hand"]
         with library.reader_group("alone") as group, group.reader("a") as reader:
             read = 0
@@ -169,6 +172,10 @@ spec:
             time.sleep(0.1)
         left = [record.value for record in stream.consumer("earliest", "latest")]
         assert left == [str(n).encode() for n in range(60, 100)]
+        # Who kept the beginning is told, though its segment is there.
+        assert beginning.offsets == {0: 0}
+        with pytest.raises(runnel.OffsetOutOfRangeError, match="were removed by a truncation"):
+            list(stream.consumer(beginning, "latest"))
     assert "by-hand  0.0 at 61" in cluster("describe", "stream", name)
     cluster("group", "delete", "by-hand")
     assert "by-hand" not in cluster("describe", "stream", name)

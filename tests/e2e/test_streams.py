@@ -40,7 +40,7 @@ def test_given_a_stream_then_its_life(cluster: Command, stream: str) -> None:
     assert "Predecessors:  0.1\n" in one
     events = cluster("stream", "epochs", stream).splitlines()[1:]
     assert [row.split()[::2] for row in events] == [
-        ["0", "0"], ["1", "2"], ["2", "0"], ["3", "1"],
+        ["0", "0", "creation"], ["1", "2", "request"], ["2", "0", "request"], ["3", "1", "request"],
     ]  # fmt: skip
     described = cluster("describe", "stream", stream)
     assert "epoch 2  |               6               |       4       |       5       |" in described

@@ -14,6 +14,7 @@ from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import parse_segment
 from tests.integration.sc.calls import JSON, call
 from tests.integration.sc.conftest import RunningSc
+from tests.polling import eventually
 
 from .test_api_streams import HALVES, NAME, PATH, asked, outcome, stream, until
 
@@ -160,3 +161,16 @@ async def test_given_a_stream_that_is_deleted_meanwhile_then_nothing_of_it_is_le
         assert status in (404, 409, 503)
         page = await sc.controller.kv.range(sc.controller.keys.records)
         assert page.items == ()
+
+
+async def test_given_a_quiet_cluster_then_a_place_keeps_the_retention_from_nothing(
+    sc: RunningSc,
+) -> None:
+    """What the controller reads, the place of the group among it, is written with a bell."""
+    async with stream(sc):
+        for done in (published(sc, "g", s0_0=1), call(sc, "DELETE", f"{GROUPS}/g")):
+            await done
+            page = await sc.controller.kv.range(sc.controller.keys.records)
+            newest = await sc.controller.kv.revision()
+            assert max(item.mod_revision for item in page.items) <= newest
+            await eventually(lambda newest=newest: sc.controller.view.store.revision >= newest)

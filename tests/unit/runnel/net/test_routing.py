@@ -77,6 +77,8 @@ async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_i
     stream = route.topic.model_copy(update={"name": "shop/orders"})
     route = TopicRoute(stream, Leaders(stream), route._connections, route.random, route.policy)
     assert (await route.partition(1)).index == 1
+    # One that somebody names may be new: the SC is asked, and not what was known before.
+    assert [route.count_with(named) for named in (None, [0], [7])] == [2, 2, 8]
     with pytest.raises(NotReadyError, match="is not placed yet"):
         await route.partition(7)
     with pytest.raises(SegmentGoneError, match="segment number 7 of stream shop/orders"):

@@ -430,6 +430,16 @@ async def test_given_a_truncated_stream_then_it_is_read_from_its_head() -> None:
     assert {number for number, _, _ in stream.opened[1:]} == {1, 2}
 
 
+async def test_given_a_place_at_the_beginning_of_a_segment_then_it_is_asked_for_as_it_is() -> None:
+    """Not for what is there: if the first records are gone, that is said."""
+    stream = one_split()
+    await read(stream.consumer(cut({"0.0": 0}), stop="latest"))
+    assert [str(start) for _, start, _ in stream.opened] == ["{0: 0}", "{1: 0}", "{2: 0}"]
+    stream.opened.clear()
+    await read(stream.consumer(stop="latest"))
+    assert [str(start) for _, start, _ in stream.opened] == ["earliest", "{1: 0}", "{2: 0}"]
+
+
 async def test_given_a_segment_that_goes_while_it_is_read_then_the_loss_is_said() -> None:
     stream = one_split()
     stream.going = {0}
