@@ -75,7 +75,7 @@ class Cluster(Archives, Consumers, History, ReaderGroups, SharedStates):
         Raises the first thing that could not be delivered; everything is closed all the same.
         """
         try:
-            await self._end_streams()
+            await self._end_streams(None)
             failures = await asyncio.gather(
                 *(opened.close() for opened in {*self._open, *self._consumers}),
                 return_exceptions=True,
@@ -94,7 +94,7 @@ class Cluster(Archives, Consumers, History, ReaderGroups, SharedStates):
             await self.close()
             return
         try:
-            await self._end_streams()
+            await self._end_streams(error)
             await asyncio.gather(
                 *(opened.leave(error) for opened in {*self._open, *self._consumers}),
                 return_exceptions=True,
@@ -102,11 +102,12 @@ class Cluster(Archives, Consumers, History, ReaderGroups, SharedStates):
         finally:
             await self._end()
 
-    async def _end_streams(self) -> None:
+    async def _end_streams(self, error: BaseException | None) -> None:
+        """After an error, what users have in hand does not count as processed."""
         for opened in list(self._stream_consumers):
             await opened.close()
         for reader in list(self._group_readers):
-            await reader.close()
+            await reader.close(commit=error is None)
 
     async def __aenter__(self) -> Self:
         return self

@@ -24,6 +24,7 @@ from schemas.errors import (
     FencedError,
     InvalidRequestError,
     NotFoundError,
+    RunnelError,
     UnreachableError,
 )
 from tests.polling import eventually
@@ -92,6 +93,21 @@ async def test_given_two_readers_then_each_record_once_and_positions_stay(
     fill(world, 0)
     async with reader(group, "c") as c:
         assert await everything(c) == [(0, n) for n in range(EACH, 2 * EACH)]
+
+
+@pytest.mark.parametrize("error", [None, RunnelError("the process ends")])
+async def test_given_a_client_that_ends_by_an_error_then_what_is_in_hand_is_read_again(
+    world: World, group: ReaderGroup, error: RunnelError | None
+) -> None:
+    """Nobody closes the reader, as in a script that a failing handler ends."""
+    a = reader(group, "a")
+    iterator = aiter(a)
+    before = [place(await anext(iterator)) for _ in range(3)]
+    await world.cluster._end_streams(error)
+    async with reader(group, "b") as b:
+        again = await everything(b)
+    assert Counter(before + again) - all_records() == Counter(before[2:] if error else [])
+    assert not all_records() - Counter(before + again)
 
 
 async def test_given_a_reader_that_comes_later_then_half_goes_to_it(group: ReaderGroup) -> None:
