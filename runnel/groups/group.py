@@ -18,7 +18,14 @@ from runnel.groups.member import Member
 from runnel.groups.places import SourceSegment
 from runnel.groups.reader import GroupReader
 from runnel.groups.retention import end_unless_there, subscriptions_of
-from runnel.groups.sources import GroupStart, Source, check_start, joined
+from runnel.groups.sources import (
+    EXTENTS_S,
+    GroupStart,
+    Source,
+    check_start,
+    joined,
+    places_within,
+)
 from runnel.groups.state import (
     RETENTIONS,
     Completed,
@@ -50,8 +57,6 @@ _LEASES_S: Final = (1.0, 3_600.0)
 _MOST_CHECKPOINT_S: Final = 86_400.0
 #: How often a call that waits for a checkpoint looks.
 _LOOK_S: Final = 0.1
-#: How long what leaders hold may take; a description then shows nothing of it.
-_EXTENTS_S: Final = 3.0
 
 FindSource = Callable[[str], Awaitable[Source]]
 """Gives a stream or topic by its name."""
@@ -182,7 +187,7 @@ class ReaderGroup:
         config = GroupConfig(
             uids, round(lease_s * 1000), round(every_s * 1000), wanted.retention, end
         )
-        places = joined([await source.places(wanted.start) for source in sources])
+        places = joined([await places_within(source, wanted.start) for source in sources])
         places = places.without(config.behind_end(places.open))
         log = await self._store.made_log_of(self.name)
         by, at_us = this_process(self._by), now_us()
@@ -280,8 +285,8 @@ class ReaderGroup:
     async def reset(self, to: GroupStart) -> None:
         """Go on from another place: the beginning or the end of the sources, or a cut. Readers that
         are open join again by themselves, and read on from there. Raises NotFoundError,
-        InvalidRequestError for a cut that is no place in the sources, or behind the end of
-        the group."""
+        InvalidRequestError for a cut that is no place in the sources, beyond their ends, or
+        behind the end of the group."""
         check_start("to", to)
         group = await self._state()
         sources = [await self._find_source(name) for name in group.config.sources]
@@ -294,7 +299,7 @@ class ReaderGroup:
         if (end := _end_of(group.config)) is not None:
             for source in sources:
                 await source.ending(to, end)
-        places = joined([await source.places(to) for source in sources])
+        places = joined([await places_within(source, to) for source in sources])
         places = places.without(group.config.behind_end(places.open))
         log = await self._log_of_group()
         by, at_us = this_process(self._by), now_us()
@@ -308,7 +313,7 @@ class ReaderGroup:
         nothing. What a stream was told never goes back; an earlier place changes nothing.
 
         Raises InvalidRequestError if the group has retention "none", or the place is none in its
-        streams; NotFoundError, also if there is no checkpoint yet.
+        streams, or beyond their ends; NotFoundError, also if there is no checkpoint yet.
         """
         group = await self._state()
         if group.config.retention == "none":
@@ -325,8 +330,15 @@ class ReaderGroup:
             raise NotFoundError(
                 f"group {self.name} has no checkpoint yet; ask for one, and publish that"
             )
-        place = cut or GroupCut.of(group.completed[-1].places, group.config.sources)
-        await self._publish([await self._find_source(one) for one in group.config.streams], place)
+        sources = [await self._find_source(one) for one in group.config.streams]
+        if cut is not None:
+            for one in subscriptions_of(sources, self.name):
+                one.place_in(cut)
+            for source in sources:
+                await places_within(source, cut)
+        await self._publish(
+            sources, cut or GroupCut.of(group.completed[-1].places, group.config.sources)
+        )
 
     async def _publish(self, sources: Sequence[Source], place: GroupCut) -> None:
         found = subscriptions_of(sources, self.name)
@@ -396,7 +408,7 @@ class ReaderGroup:
 
         async def ask(name: str, uid: str) -> None:
             try:
-                async with asyncio.timeout(_EXTENTS_S):
+                async with asyncio.timeout(EXTENTS_S):
                     source = await self._find_source(name)
                     if source.uid == uid:
                         there = [one for one in group.places.open if one.source == name]
@@ -415,7 +427,7 @@ class ReaderGroup:
 
         async def ask(name: str) -> None:
             with suppress(RunnelError, TimeoutError):
-                async with asyncio.timeout(_EXTENTS_S):
+                async with asyncio.timeout(EXTENTS_S):
                     source = await self._find_source(name)
                     if (one := source.subscription(self.name)) is not None:
                         found[name] = await one.published()

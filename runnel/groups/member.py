@@ -25,7 +25,7 @@ from runnel.groups.opened import OpenSegment, OpenSegments
 from runnel.groups.places import SourceSegment
 from runnel.groups.retention import Publisher
 from runnel.groups.sources import Source
-from runnel.groups.state import Groups, GroupState, Update
+from runnel.groups.state import GroupConfig, Groups, GroupState, Update
 from runnel.groups.store import GroupStore
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.state_log.log import StateLog, now_us
@@ -94,6 +94,8 @@ class Member:
         self._committed_s = 0.0
         self._grown_s = 0.0
         self._checkpoint: tuple[str, float] = ("", 0.0)
+        #: What the group was made with, once it has joined.
+        self._config: GroupConfig | None = None
         #: The segment whose records are being handed out.
         self.current: OpenSegment | None = None
         #: Whether the user waits for records.
@@ -248,6 +250,12 @@ class Member:
 
     async def _join(self) -> None:
         config = (await self._state()).config
+        if self._config not in (None, config):
+            raise NotFoundError(
+                f"reader group {self.group!r} was deleted and made again, with other sources or"
+                " settings; open the reader again"
+            )
+        self._config = config
         for name, uid in config.sources.items():
             known = self.sources.get(name)
             if known is not None and known.uid == uid:
@@ -267,30 +275,34 @@ class Member:
     async def _look_on(self) -> None:
         """Look at the state now and then. Ends with a failure that the user is told."""
         attempt = 0
-        while True:
-            try:
-                async with self._turn:
-                    await self._look()
-                attempt = 0
-                await asyncio.sleep(min(_LOOK_S, self._lease.lease_s / 6))
-            except FencedError as error:
-                if error.details.get("taken"):
-                    await self._fail(error)
-                    return
-                _log.warning("%s; it joins again", error.message)
-                await self._drop()
-                with suppress(RetryableError):
-                    await self._join()
-            except RetryableError as error:
-                # What is read already is handed out while the lease lasts.
-                _log.warning("reader %s of group %s: %s", self.name, self.group, error.message)
-                await asyncio.sleep(backoff_s(attempt, *_BACKOFF_MS, self._random()))
-                attempt += 1
-            except asyncio.CancelledError:
+        try:
+            while True:
+                try:
+                    await self._look_or_join()
+                    attempt = 0
+                    await asyncio.sleep(min(_LOOK_S, self._lease.lease_s / 6))
+                except RetryableError as error:
+                    # What is read already is handed out while the lease lasts.
+                    _log.warning("reader %s of group %s: %s", self.name, self.group, error.message)
+                    await asyncio.sleep(backoff_s(attempt, *_BACKOFF_MS, self._random()))
+                    attempt += 1
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            await self._fail(error)
+
+    async def _look_or_join(self) -> None:
+        """Look; if the session is over, join again. Raises FencedError if another process reads
+        under the name, NotFoundError if the group or a source is not what it was any more."""
+        try:
+            async with self._turn:
+                await self._look()
+        except FencedError as error:
+            if error.details.get("taken"):
                 raise
-            except BaseException as error:
-                await self._fail(error)
-                return
+            _log.warning("%s; it joins again", error.message)
+            await self._drop()
+            await self._join()
 
     async def _fail(self, error: BaseException) -> None:
         await self._drop()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from runnel.admin.streams import StreamAdmin
 from runnel.consume.consumer import Consumer
@@ -14,14 +15,18 @@ from runnel.groups.cut import GroupCut, TopicCut
 from runnel.groups.places import Places, SourceSegment, Successor
 from runnel.groups.unread import Extent
 from runnel.net.offsets import Start, Stop
+from runnel.net.routing import SegmentGoneError
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from runnel.streams.places import StreamQueries
 from schemas.control.streams import EpochInfo, segment_of
-from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.errors import InvalidRequestError, NotFoundError, RetryableError
 from schemas.streams.cuts import NOT_BEGUN, Frontier, StreamCut
 from schemas.streams.epochs import Segment
 from schemas.streams.key_space import WHOLE
 from schemas.wire.record_requests import ListOffsetsResponse
+
+EXTENTS_S: Final = 3.0
+"""How long what leaders hold may take; then it is done without."""
 
 GroupStart = Literal["earliest", "latest"] | GroupCut
 """Where a group begins, or goes on."""
@@ -284,6 +289,27 @@ async def _extents(
     found = await ask([one.number for one in segments])
     bounds = {one: found[one.number] for one in segments}
     return {one: Extent(b.log_start, b.offset, b.size_bytes) for one, b in bounds.items()}
+
+
+async def places_within(source: Source, start: GroupStart) -> Places:
+    """Where a source begins, as `Source.places`. Raises InvalidRequestError for a cut beyond the
+    end of one of its segments, as far as their leaders answer."""
+    places = await source.places(start)
+    if not isinstance(start, GroupCut):
+        return places
+    begun = {one: at.offset for one, at in places.open.items() if at.offset > 0}
+    try:
+        async with asyncio.timeout(EXTENTS_S):
+            extents = await source.extents(list(begun))
+    except (SegmentGoneError, RetryableError, TimeoutError):
+        return places
+    for one, offset in begun.items():
+        if offset > (end := extents[one].end):
+            raise InvalidRequestError(
+                f"the cut lies beyond the end of {one}: offset {offset}, and it ends at {end}; take"
+                " cuts from checkpoints of a group"
+            )
+    return places
 
 
 def check_start(what: str, start: object) -> None:

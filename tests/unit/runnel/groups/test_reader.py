@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from runnel.groups import decisions, opened
 from runnel.groups.cut import GroupCut
 from runnel.groups.group import ReaderGroup
 from runnel.groups.reader import GroupReader
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import Record
 from schemas.errors import (
     ConflictError,
@@ -393,6 +395,30 @@ async def test_given_a_group_that_is_deleted_then_its_readers_are_told(group: Re
             await for_ever(a)
     with pytest.raises(NotFoundError):
         await group.describe()
+
+
+async def test_given_a_group_that_is_made_again_with_other_sources_then_its_readers_are_told(
+    world: World, group: ReaderGroup
+) -> None:
+    world.sc.add_topic("other", partitions=1)
+    async with reader(group, "a") as a:
+        await everything(a)
+        await group.delete()
+        await world.cluster.reader_group("g", topics=["other"], lease=1.0)
+        with pytest.raises(NotFoundError, match="'g' was deleted and made again"):
+            await for_ever(a)
+
+
+async def test_given_a_cut_beyond_the_end_then_a_reset_is_refused(group: ReaderGroup) -> None:
+    ends = {partition: OffsetAndTerm(EACH) for partition in range(PARTITIONS)}
+    there = (await group.checkpoint()).topics["orders"]
+    await group.reset(GroupCut({}, {"orders": replace(there, places=ends)}))
+    beyond = ends | {2: OffsetAndTerm(EACH + 1)}
+    far = GroupCut({}, {"orders": replace(there, places=beyond)})
+    with pytest.raises(
+        InvalidRequestError, match=r"beyond the end of orders/2: offset 7, and it ends at 6"
+    ):
+        await group.reset(far)
 
 
 async def test_refusals(world: World, group: ReaderGroup) -> None:
