@@ -50,7 +50,7 @@ from schemas.objects.quantities import (
     parse_size,
 )
 from schemas.objects.spu import Ingress, PublicEndpoint
-from schemas.objects.stream import StreamSpec
+from schemas.objects.stream import Scaling, ScalingType, StreamRetention, StreamSpec
 from schemas.objects.topic import PartitionAssignment, TopicSpec
 from tests.unit.schemas.typed import as_spec, topic_schemas
 
@@ -60,7 +60,8 @@ names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 locations = texts.map(lambda text: f"/{text}")
 option_texts = st.dictionaries(texts, texts, max_size=3)
-durations = st.integers(0, 2**63 - 1).map(Millis)
+_MOST_MS = 2**63 - 1
+durations = st.integers(0, _MOST_MS).map(Millis)
 
 _INT_BOUND = 2**62
 #: Fields of a topic's spec that not any combination is possible of.
@@ -98,6 +99,10 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
     if cls is StreamSpec:
         free = {n: field(cls, n, f) for n, f in cls.model_fields.items() if "replic" not in n}
         return st.fixed_dictionaries({}, optional=free).map(lambda values: StreamSpec(**values))
+    if cls is Scaling:
+        return _scalings()
+    if cls is StreamRetention:
+        return _stream_retentions()
     if cls is PipelineStatus:
         return _pipeline_statuses()
     if cls is Ingress:
@@ -143,7 +148,7 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
     if parse_size in validators:
         return st.integers(max(low, 0), high)
     if parse_duration_ms in validators:
-        return durations
+        return st.integers(max(low, 0), _MOST_MS).map(Millis)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in {Union, types.UnionType}:
         return st.one_of([_annotated(argument, metadata) for argument in arguments])
@@ -174,6 +179,36 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
 
 def _least_length(metadata: list[Any]) -> int:
     return max((i.min_length for i in metadata if isinstance(i, annotated_types.MinLen)), default=0)
+
+
+def _scalings() -> st.SearchStrategy[Scaling]:
+    """Types that follow the load have a target."""
+    free = {n: field(Scaling, n, f) for n, f in Scaling.model_fields.items() if n != "target_rate"}
+    rates = st.integers(1, _INT_BOUND)
+    return st.builds(
+        lambda values, rate: Scaling(
+            **values,
+            target_rate=rate
+            if values.get("type", ScalingType.FIXED) is not ScalingType.FIXED
+            else None,
+        ),
+        st.fixed_dictionaries({}, optional=free),
+        rates,
+    )
+
+
+def _stream_retentions() -> st.SearchStrategy[StreamRetention]:
+    """By time or by size, and the maximum is no less than the minimum."""
+    bounds = st.lists(st.integers(1, _INT_BOUND), min_size=1, max_size=2).map(sorted)
+    periods = st.integers(1_000, _MOST_MS).map(Millis)
+
+    def made(by: str, found: list[int], period: Millis) -> StreamRetention:
+        kind = Millis if by == "time" else int
+        names = (f"min_{by}", f"max_{by}")
+        values = {name: kind(one) for name, one in zip(names, found, strict=False)}
+        return StreamRetention(**values, period=period)
+
+    return st.builds(made, st.sampled_from(["time", "size"]), bounds, periods)
 
 
 def _pipeline_specs() -> st.SearchStrategy[PipelineSpec]:
