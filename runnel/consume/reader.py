@@ -215,8 +215,11 @@ class PartitionReader:
                 if first == cursor.position:
                     return None
                 start = start if first is None else first
-            if self.from_earliest and start > cursor.position:
-                # Retention removed the first records between asking where they are and reading.
+            # Retention may have removed the first records between asking where they are and
+            # reading. The first one of each log is the control record of its first leader: nobody
+            # misses it.
+            misses_none = self.from_earliest or (cursor.position == 0 and start == 1)
+            if misses_none and start > cursor.position:
                 cursor.position, cursor.term = start, 0
                 return None
             if self.steps_over_truncated and start > cursor.position:

@@ -158,7 +158,8 @@ class OpenSegments:
         OffsetOutOfRangeError unless the user goes on all the same."""
         end = await opened.source.end(opened.segment)
         at = opened.consumer.position().get(opened.number, opened.at.offset)
-        if (end is not None and at >= end) or self._settings.on_truncated == "earliest":
+        # Its first record is a leader's control record.
+        if (end is not None and max(at, 1) >= end) or self._settings.on_truncated == "earliest":
             return
         raise OffsetOutOfRangeError(
             f"group {self._group}: {error.message}; the records from {at} on are lost to it. Go on"

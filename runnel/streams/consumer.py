@@ -344,7 +344,8 @@ class StreamConsumer:
         OffsetOutOfRangeError unless the user goes on all the same."""
         end = (await self._history(segment.id)).end
         at = self._open[segment.id].position()
-        if end is not None and at >= end:
+        # The first record of each log is the control record of its first leader.
+        if end is not None and max(at, 1) >= end:
             return
         name = segment_text(segment.id)
         if self._settings.on_truncated == "error":

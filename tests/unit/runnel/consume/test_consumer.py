@@ -130,6 +130,21 @@ async def test_given_truncated_records_then_the_error_names_the_first_available(
     assert got.value.details["firstAvailable"] == 4
 
 
+async def test_given_only_the_first_control_record_is_gone_then_nobody_misses_it(
+    world: World,
+) -> None:
+    """Offsets 0 and 4 of this log are control records."""
+    await fill(world)
+    for start, found in ((1, [1, 2, 3, 5]), (2, None)):
+        world.log().start = start
+        consumer = world.cluster.consumer("orders", {0: 0}, "latest")
+        if found is None:
+            with pytest.raises(OffsetOutOfRangeError, match="first available one is 2"):
+                await offsets(consumer)
+        else:
+            assert await offsets(consumer) == found
+
+
 async def test_given_retention_overtakes_earliest_then_it_starts_at_what_is_left(
     world: World,
 ) -> None:
