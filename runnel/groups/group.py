@@ -226,7 +226,7 @@ class ReaderGroup:
         a stream is read once its end is committed.
         """
         found = f"reader-{self._store.new_id()[:8]}" if name is None else name
-        made = GroupReader(
+        member = Member(
             self._store,
             self.name,
             check_group_name(found, "name of a reader"),
@@ -234,10 +234,10 @@ class ReaderGroup:
             checked_settings(settings),
             this_process(self._by),
             self._random,
-            timeout,
         )
-        self._members.add(made.member)
-        self._opened(made.member)
+        made = GroupReader(member, timeout)
+        self._members.add(member)
+        self._opened(member)
         return made
 
     async def checkpoint(self, *, timeout: float = 60.0) -> GroupCut:

@@ -9,20 +9,17 @@ whose records are in the user's hands. It hands out nothing while its lease may 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
 from runnel.consume.consumer import check_max_records, check_timeout
-from runnel.consume.settings import ConsumerSettings
 from runnel.groups.cut import GroupCut
 from runnel.groups.member import Member
 from runnel.groups.opened import Item
 from runnel.groups.places import Places
-from runnel.groups.sources import Source
-from runnel.groups.store import GroupStore
 from runnel.records.record import Record
 
 
@@ -30,21 +27,11 @@ class GroupReader:
     """An asynchronous iterator of records; see the module's text. Use it with ``async with``, whose
     end gives its segments to others at once."""
 
-    def __init__(
-        self,
-        store: GroupStore,
-        group: str,
-        name: str,
-        find_source: Callable[[str], Awaitable[Source]],
-        settings: ConsumerSettings,
-        by: str,
-        random: Callable[[], float],
-        timeout: float | None = None,
-    ) -> None:
-        self.group = group
-        self.name = name
+    def __init__(self, member: Member, timeout: float | None = None) -> None:
+        self.group = member.group
+        self.name = member.name
         self.timeout = check_timeout(timeout)
-        self.member = Member(store, group, name, find_source, settings, by, random)
+        self.member = member
         #: A chunk that was taken from the queue and is not handed out yet.
         self._held: Item | None = None
 

@@ -77,10 +77,6 @@ class SegmentLoad:
         self._say(judged(self._averages.rates(), target, age), now_ms, QUIET * limits.window)
         return self.report != before
 
-    def rates(self) -> tuple[float, float, float, float] | None:
-        """The averages per second, of events or bytes; None where nothing is measured."""
-        return None if self._averages is None else self._averages.rates()
-
     def _count(self, limits: LoadLimits) -> int:
         return self._bytes if limits.unit is LoadUnit.KILOBYTES else self._events
 
