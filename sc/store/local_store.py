@@ -10,6 +10,7 @@ streams by uid and by state; tombstones by SPU id. Of a bell, the store knows wh
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ O = TypeVar("O", bound=Object)  # noqa: E741
 @cache
 def _kind(cls: type[Object]) -> str:
     return cls.kind_name()
+
+
+def _place(partition: Partition) -> tuple[int, str]:
+    """Where a partition stands among those of its owner."""
+    return partition.spec.index or 0, partition.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class LocalStore:
         self._spu_by_id: dict[int, str] = {}
         self._spus_by_group: dict[str, set[str]] = defaultdict(set)
         self._partitions_by_replica: dict[int, set[str]] = defaultdict(set)
-        self._partitions_by_owner: dict[tuple[str, str], set[str]] = defaultdict(set)
+        #: Index and name, sorted: a reader of all of them must not sort thousands again and again.
+        self._partitions_by_owner: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
         self._changes_by_owner: Counter[tuple[str, str]] = Counter()
         self._preferred_by_leader: Counter[int] = Counter()
         self._led_by: Counter[int] = Counter()
@@ -140,12 +147,8 @@ class LocalStore:
 
     def partitions_of(self, owner_kind: str, owner_name: str) -> list[Partition]:
         """Partitions that an owner created, in the order of their index."""
-        names = self._partitions_by_owner.get((owner_kind, owner_name), ())
-        return sorted(self._partitions(names), key=lambda p: (p.spec.index or 0, p.name))
-
-    def partitions_in_any_order(self, owner_kind: str, owner_name: str) -> Iterator[Partition]:
-        """The same, for whoever needs no order: there may be very many."""
-        return self._partitions(self._partitions_by_owner.get((owner_kind, owner_name), ()))
+        found = self._partitions_by_owner.get((owner_kind, owner_name), ())
+        return list(self._partitions(name for _index, name in found))
 
     def partition_count(self, owner_kind: str, owner_name: str) -> int:
         """How many partitions there are that an owner created."""
@@ -266,7 +269,7 @@ class LocalStore:
                 for spu_id in new.spec.replicas:
                     self._partitions_by_replica[spu_id].add(new.name)
                 owner = (new.spec.owner.kind, new.spec.owner.name)
-                self._partitions_by_owner[owner].add(new.name)
+                insort(self._partitions_by_owner[owner], _place(new))
                 self._changes_by_owner[owner] += 1
                 self._preferred_by_leader[new.spec.preferred_leader] += 1
                 if new.status.leader is not None:
@@ -292,7 +295,10 @@ class LocalStore:
                 for spu_id in old.spec.replicas:
                     self._partitions_by_replica[spu_id].discard(old.name)
                 owner = (old.spec.owner.kind, old.spec.owner.name)
-                self._partitions_by_owner[owner].discard(old.name)
+                siblings = self._partitions_by_owner[owner]
+                del siblings[bisect_left(siblings, _place(old))]
+                if not siblings:
+                    del self._partitions_by_owner[owner]
                 self._changes_by_owner[owner] += 1
                 self._preferred_by_leader[old.spec.preferred_leader] -= 1
                 if old.status.leader is not None:

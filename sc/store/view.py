@@ -135,16 +135,20 @@ class Provisioning:
 @dataclass(slots=True)
 class PreferredElections:
     """When elections that gave a partition to its preferred leader were decided: the last one for
-    each SPU, and for each partition by uid."""
+    each SPU, and for each partition by uid, in the order of their times."""
 
     by_spu: dict[int, int] = field(default_factory=dict)
     by_partition: dict[str, int] = field(default_factory=dict)
 
     def decided(self, spu_id: int, uid: str, now_ms: int, forget_ms: int) -> None:
         """Note one, and forget those of partitions that are older than ``forget_ms``."""
-        kept = {u: at for u, at in self.by_partition.items() if at > now_ms - forget_ms}
-        self.by_partition = kept | {uid: now_ms}
+        times = self.by_partition
+        times.pop(uid, None)
+        times[uid] = now_ms
         self.by_spu[spu_id] = now_ms
+        # Only as many as there are to forget: a topic has thousands of elections at its creation.
+        while times[oldest := next(iter(times))] <= now_ms - forget_ms:
+            del times[oldest]
 
 
 @dataclass(slots=True)

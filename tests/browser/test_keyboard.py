@@ -13,7 +13,8 @@ from tests.browser.test_screens import SCREENS, show
 from tests.dashboard_process import Dashboard
 
 pytestmark = pytest.mark.slow
-MOST_STOPS: Final = 400
+#: The screen of events has the most: 500 rows with two links each.
+MOST_STOPS: Final = 1_200
 #: Where the focus is: text or label, and whether one sees it; None on the page as a whole.
 _FOCUS: Final = """() => {
   const here = document.activeElement;

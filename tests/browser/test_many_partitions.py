@@ -23,7 +23,7 @@ MOST_ELEMENTS: Final = 2_000
 @pytest.mark.timeout(600)
 def test_given_ten_thousand_partitions_then_screens_follow_and_nothing_grows() -> None:
     """The benchmark's own run, shorter: its figures are printed, and only what must hold on any
-    machine is checked."""
+    machine is checked. It fails by itself if a screen does not show the cluster."""
     command = [sys.executable, "-m", "benchmarks.dashboard", "--json", "--seconds", "10"]
     command += ["--partitions", str(PARTITIONS), "--changes", str(CHANGES)]
     command += ["--minutes", str(MINUTES), "--chromium", require_chromium()]
@@ -32,7 +32,6 @@ def test_given_ten_thousand_partitions_then_screens_follow_and_nothing_grows() -
     found: dict[str, Any] = json.loads(done.stdout)
     print(done.stdout)
     screens = {screen["path"]: screen for screen in found["screens"]}
-    assert all(screen["paint_ms"] < 20_000 for screen in screens.values()), screens
     # Most of what changed came to the page.
     assert screens["/topics/many"]["rows_per_s"] > CHANGES / 2
     # More than half of the frames are in time even beside other work: no screen draws all rows.

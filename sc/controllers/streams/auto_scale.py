@@ -30,7 +30,7 @@ def loads_of(view: View, stream: Stream) -> dict[int, LoadReport]:
     if (limits := stream.spec.scaling.limits) is None:
         return {}
     found = {}
-    for partition in view.store.partitions_in_any_order("Stream", stream.name):
+    for partition in view.store.partitions_of("Stream", stream.name):
         spec, leader = partition.spec, partition.status.leader
         report = None if leader is None else view.report(leader, partition.uid)
         if (

@@ -11,7 +11,7 @@ from sc.controllers.actions import Action, Key, WakeAt, WriteStatus
 from sc.controllers.partition import reconcile
 from sc.controllers.preferred_leader import AGAIN_MS, CALM_MS, PACE_MS
 from sc.dispatch.loop import note_election
-from sc.store.view import View
+from sc.store.view import PreferredElections, View
 from schemas.control.messages import ReplicaRole, SpuRequest
 from schemas.control.session_end import SessionEnd
 from schemas.ids import Term
@@ -192,3 +192,11 @@ def test_given_a_failover_then_leaders_go_home_one_after_the_other() -> None:
     world.settle()
     assert leaders(world) == {1: 3}
     assert world.now_ms - back_ms >= AGAIN_MS
+
+
+def test_given_old_elections_then_they_are_forgotten_and_later_ones_of_the_same_count() -> None:
+    elections = PreferredElections()
+    for uid, now_ms in (("a", 0), ("b", 10), ("a", 20), ("c", 109), ("d", 110)):
+        elections.decided(1, uid, now_ms, forget_ms=100)
+    assert elections.by_partition == {"a": 20, "c": 109, "d": 110}
+    assert elections.by_spu == {1: 110}
