@@ -17,6 +17,7 @@ import psutil
 from tests.chaos.replication.proxy import PeerProxy
 from tests.e2e.conftest import Command
 from tests.ports import free_base_port
+from tests.standstill import who_waits
 
 SPUS = 3
 # A killed process that writes ends when the disk answers.
@@ -178,7 +179,8 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
         while not condition():
             if time.monotonic() > deadline:
                 partitions = self.command.run("get", "partitions", "-o", "wide").stdout.decode()
-                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{partitions}")
+                said = f"not within {timeout_s:g} s: {what}\n{partitions}\n{who_waits()}"
+                raise AssertionError(said)
             time.sleep(0.2)
 
     def stop(self) -> None:

@@ -164,7 +164,7 @@ def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in
     for number, (segments, begin) in enumerate(COURSE):
         time.sleep(1.0)
         done: list[int] = []
-        place = _place_behind(fleet, reading)
+        place = _place_behind(fleet, writing, reading)
         before = place.read
 
         def scale(segments: int = segments, done: list[int] = done, cut: str = place.cut) -> None:
@@ -218,16 +218,20 @@ def _opened(
             time.sleep(0.2)
 
 
-def _place_behind(fleet: Fleet, reading: list[Reading]) -> Place:
+def _place_behind(fleet: Fleet, writing: list[Writing], reading: list[Reading]) -> Place:
     """A new position of one reader, which the other one has passed."""
     ahead, resuming = reading
     seen = resuming.place
-    fleet.until(lambda: resuming.place is not seen or bool(resuming.failed), "it has resumed")
-    assert not resuming.failed
+
+    def goes_on() -> bool:
+        assert not [one.failed for one in (*writing, *reading) if one.failed]
+        assert all(one.is_alive() for one in (*writing, *reading))
+        return resuming.place is not seen
+
+    fleet.until(goes_on, "it has resumed")
     place = resuming.place
     assert place is not None
-    fleet.until(lambda: ahead.has(place.read) or bool(ahead.failed), "both have read up to there")
-    assert not ahead.failed
+    fleet.until(lambda: goes_on() and ahead.has(place.read), "both have read up to there")
     return place
 
 
