@@ -224,7 +224,7 @@ async def _ticking() -> AsyncIterator[Loop]:
 async def _running(controller: Controller) -> AsyncIterator[None]:
     """Run a controller. Its errors are raised here, at once."""
     owner = asyncio.current_task()
-    work = asyncio.create_task(controller.run())
+    work = asyncio.create_task(controller.run_alone())
     work.add_done_callback(lambda done: owner.cancel() if owner and not done.cancelled() else None)
     try:
         yield
@@ -258,7 +258,7 @@ async def _change(
             if left == 0 and not done.done():
                 done.set_result(time.perf_counter())
 
-    end = controller.dispatcher.listen(heard)
+    end = controller.feed.listen(heard)
     try:
         return await done
     finally:

@@ -30,8 +30,10 @@ from sc.controllers.streams.records import Request, RequestKind
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Op, Put, TxnResult
 from sc.leadership import acquire
+from sc.mirror import Mirror
 from schemas.control.messages import AssignPartitions, Hello, Message, ReplicaRole, Report
 from schemas.control.streams import RequestState
+from schemas.daemon.collector import spare_what_is_there
 from schemas.daemon.log_options import LogLevel
 from schemas.daemon.logs import configure_logs
 from schemas.objects.keys import ClusterKeys
@@ -113,9 +115,12 @@ async def measure(segments: int, scales: int, spus: int) -> list[Cost]:
     """The cost of each scale, in order."""
     kv = Counting(await open_kv("memory:"))
     keys = ClusterKeys(CLUSTER)
-    controller = MeasuredController(kv, CLUSTER, await acquire(kv, keys), grace_ms=0)  # type: ignore[arg-type]
-    await controller.reader.load()
-    work = asyncio.create_task(controller.run())
+    mirror = Mirror(kv, CLUSTER)  # type: ignore[arg-type]
+    controller = MeasuredController(mirror, await acquire(mirror.kv, keys), grace_ms=0)
+    await mirror.load()
+    # As the daemon does: otherwise most of what is measured is the collector, at random.
+    spare_what_is_there()
+    work = asyncio.create_task(controller.run_alone())
     objects, streams = ObjectService(controller), StreamService(controller)
     simulated = SealingSpus(spus)
     for spu_id in simulated.ids:

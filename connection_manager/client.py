@@ -1,4 +1,7 @@
-"""The SPU's side: stay connected to the SC, through restarts and refusals.
+"""The SPU's side: stay connected to the SC that leads, through restarts, refusals and elections.
+
+It knows the addresses of several SCs. It tries them in turn, the last good one first, and goes
+where a standby sends it. When all have failed it waits a moment.
 
 It proves to the SC that it knows the SPU's secret, if the SPU has one, and leaves an SC that proves
 wrongly that it knows the SPU's. An SC that proves nothing is of an older version, or has no secret
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import aiohttp
@@ -50,6 +53,14 @@ _NONCE_BYTES: Final = 16
 log = get_logger(__name__)
 
 
+class _ElsewhereError(RunnelError):
+    """Another SC leads, at this address."""
+
+    def __init__(self, message: str, leader: str) -> None:
+        super().__init__(message)
+        self.leader = leader
+
+
 class LinkHandler(Protocol):
     """What an SPU does with its session."""
 
@@ -68,36 +79,59 @@ class LinkHandler(Protocol):
 
 
 class ControllerLink:
-    """Connects to the SC's private port again and again until it is cancelled."""
+    """Connects to the private port of the SC that leads, again and again, until it is cancelled.
+    ``addresses`` gives those of all SCs that are known, as of now."""
 
     def __init__(
         self,
-        address: str,
+        addresses: Callable[[], Sequence[str]],
         handler: LinkHandler,
         *,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        self._address = address
+        self._addresses = addresses
+        #: The one that is being tried, or that was the last good one.
+        self._address = ""
         self._handler = handler
         self._backoff = Backoff(RETRY_BASE_MS, RETRY_CAP_MS, rng)
         #: Why the last attempt failed, None while connected.
         self.trouble: str | None = "not connected yet"
+        self._let_in = False
 
     async def run(self) -> None:
         """Keep a session open. Ends only by cancellation."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=limits) as http:
             while True:
-                try:
-                    reason = await self._connect_once(http)
-                except RunnelError as error:
-                    reason = error.message
-                except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    reason = f"cannot reach the SC at {self._address}: {str(error) or 'timed out'}"
+                reason = await self._try_all(http)
                 if reason != self.trouble:
-                    log.warning("not connected to the SC", reason=reason, address=self._address)
+                    log.warning("not connected to the SC", reason=reason)
                 self.trouble = reason
                 await asyncio.sleep(self._backoff.next_ms() / 1000)
+
+    async def _try_all(self, http: aiohttp.ClientSession) -> str:
+        """Try each SC once, and each that one of them names as the leader; why all of them, or the
+        one that had let this SPU in, ended the connection."""
+        waiting = [self._address, *self._addresses()] if self._address else [*self._addresses()]
+        tried: dict[str, str] = {}
+        while waiting:
+            self._address = waiting.pop(0)
+            if self._address in tried:
+                continue
+            self._let_in = False
+            try:
+                reason = await self._connect_once(http)
+            except _ElsewhereError as error:
+                reason = error.message
+                waiting[:0] = [error.leader]
+            except RunnelError as error:
+                reason = error.message
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                reason = f"cannot reach the SC at {self._address}: {str(error) or 'timed out'}"
+            if self._let_in:
+                return reason
+            tried[self._address] = reason
+        return "; ".join(dict.fromkeys(tried.values())) or "no address of an SC is known"
 
     async def _connect_once(self, http: aiohttp.ClientSession) -> str:
         hello = self._handler.hello()
@@ -125,6 +159,7 @@ class ControllerLink:
                     protocol=socket.protocol,
                 )
                 await self._handler.welcomed(welcome, session)
+                self._let_in = True
                 self._backoff.reset()
                 self.trouble = None
                 log.info("connected to the SC", address=self._address, cluster=welcome.cluster)
@@ -197,5 +232,7 @@ class ControllerLink:
                 f"{self._address} does not answer like an SC: {error}"
             ) from error
         if isinstance(body, Reject):
+            if body.leader is not None:
+                raise _ElsewhereError(f"{self._address}: {body.message}", body.leader)
             raise error_from(body.code, body.message)
         return body

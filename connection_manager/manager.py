@@ -18,7 +18,7 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -38,6 +38,7 @@ from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE
 from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
+    CONTROLLERS_PROTOCOL,
     MIN_SESSION_VERSION,
     PARTS_PROTOCOL,
     PROTOCOLS,
@@ -158,12 +159,20 @@ class _Connected:
 
 
 class ConnectionManager:
-    """Registered SPUs and their sessions."""
+    """Registered SPUs and their sessions. ``controllers`` gives the private addresses of all SCs
+    that run."""
 
     def __init__(
-        self, events: SessionEvents, identity: ClusterIdentity, *, heartbeat_ms: int, misses: int
+        self,
+        events: SessionEvents,
+        identity: ClusterIdentity,
+        *,
+        heartbeat_ms: int,
+        misses: int,
+        controllers: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._events = events
+        self._controllers = controllers
         self._identity = identity
         self._heartbeat_ms = heartbeat_ms
         self._misses = misses
@@ -469,6 +478,11 @@ class ConnectionManager:
             misses=self._misses,
             stamp=self._identity.stamp,
             proof=proof,
+            controllers=(
+                self._controllers()
+                if understands(socket.ws_protocol, CONTROLLERS_PROTOCOL)
+                else None
+            ),
         )
         return mine, welcome
 
@@ -491,12 +505,15 @@ def _name(kind: type[Model]) -> str:
 
 
 async def start_private_server(
-    manager: ConnectionManager, host: str, port: int, limits: ConnectionLimits
+    serve: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    host: str,
+    port: int,
+    limits: ConnectionLimits,
 ) -> tuple[web.AppRunner, int]:
-    """Listen for SPUs. Gives the runner, to clean up, and the bound port. Connections wait until a
-    hello was accepted."""
+    """Listen for SPUs, whose sessions ``serve`` serves. Gives the runner, to clean up, and the
+    bound port. Connections wait until a hello was accepted."""
     app = web.Application()
-    app.router.add_get("/session", manager.serve)
+    app.router.add_get("/session", serve)
     runner = port_runner(app)
     await runner.setup()
     site = GuardedSite(runner, host, port, ConnectionGuard(limits))

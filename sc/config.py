@@ -10,7 +10,7 @@ from pydantic import Field
 from schemas.daemon.daemon import AnyCaseLogLevel, Listen
 from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.model import Model
-from schemas.objects.quantities import Size
+from schemas.objects.quantities import DurationMs, Millis, Size
 
 
 class LocalProvisioning(Model):
@@ -62,6 +62,13 @@ class ScConfig(Model):
     which forgets everything when the SC ends."""
     public: Listen = Listen(port=9003)
     """Where the SC listens to clients: REST, assignments, `/metrics` and `/health`."""
+    advertised_host: str | None = Field(default=None, min_length=1)
+    """Host name or IP address at which clients, SPUs and other SCs reach this SC, where several SCs
+    share an etcd. Left out: the host of `public`, or the name of the machine where that stands for
+    all addresses. No two SCs have the same one with the same port."""
+    lease: DurationMs = Millis(6_000)
+    """Where several SCs share an etcd: for so long the one that leads may not reach the etcd, or be
+    dead, before another one leads. At least `2s`; etcd counts whole seconds."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names of the SC. A request to `public` whose header `Host` holds another name is
     refused, so that no web page reaches the SC by a name of its own (DNS rebinding). IP addresses,
@@ -74,8 +81,8 @@ class ScConfig(Model):
     """Turn SPUs away that have no secret. Without it, an SPU proves who it is once it has a secret
     and has used it; SPUs that never got one connect as before."""
     grace_ms: int = 5_000
-    """Milliseconds after the start of the SC in which an SPU that has not connected yet does not
-    count as offline."""
+    """Milliseconds after the start of the SC, or after its election, in which an SPU that has not
+    connected yet does not count as offline."""
     buckets: int | None = Field(default=None, ge=1, le=65_536)
     """Into how many parts the streams of the cluster are divided, which take turns: 64 where this
     is left out. It is fixed when the cluster is made; an SC whose configuration says another number

@@ -1,7 +1,8 @@
 """The streaming controller as a whole: one object that owns the loop and its parts.
 
-Start: acquire the leadership, list the KV, then let SPUs connect. Readers, workers and the periodic
-repair run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
+It is made for one leadership over a mirror that is loaded, and closed as a whole when that ends.
+Workers and the periodic repair run until `run` is cancelled, or until another SC leads. The API is
+above this and uses `mirror`, `view` and `dispatcher`.
 
 If an SPU has seen a state that the KV does not have, the KV was restored from a backup
 (`sc.restored_kv`), unless something else speaks as that SPU. Within bounds the SC believes it, and
@@ -14,7 +15,6 @@ report. The recovery is over when every partition has had an election in it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -31,17 +31,17 @@ from sc.controllers.actions import (
     UnregisterSpu,
 )
 from sc.controllers.streams.records import is_fixed
-from sc.dispatch.kv_health import PATIENCE_S, PROBE_S, KvHealth
+from sc.dispatch.kv_health import PATIENCE_S, PROBE_S
 from sc.dispatch.kv_updater import KvUpdater, written_at
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.metadata import MetadataDispatcher
-from sc.dispatch.reader import KvReader
 from sc.dispatch.records import RecordReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs
-from sc.kv.measured import MeasuredKV
 from sc.leadership import (
+    LEASE_OVER,
+    REPLACED,
     Leadership,
     Recovery,
     acquire,
@@ -49,7 +49,7 @@ from sc.leadership import (
     end_recovery,
     read_back,
 )
-from sc.metrics.instruments import ScMetrics
+from sc.mirror import Mirror
 from sc.pipelines.board import PipelineBoard
 from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
@@ -66,7 +66,6 @@ from schemas.control.messages import FindPeers, Hello, Message, Report, SpuReque
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
 from schemas.control.statistics import Statistics
-from schemas.daemon.collector import held
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
     ConflictError,
@@ -74,9 +73,11 @@ from schemas.errors import (
     RetryableError,
     RunnelError,
     UnauthorizedError,
+    UnreachableError,
 )
-from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline
 from schemas.objects.spu import Spu
 
 HEARTBEAT_MS = 250
@@ -102,46 +103,50 @@ MakeProvisioner = Callable[[Callable[[str], None], SecretIssuer], Provisioner]
 log = get_logger(__name__)
 
 
-def boottime_ms() -> int:
-    """Milliseconds that passed, those in which the host was suspended included where possible."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
-
-
 class Controller:
-    """One SC that leads, over an open KV."""
+    """One SC that leads, over a mirror. ``holds`` says whether it may rely on its lease now."""
 
     def __init__(
         self,
-        kv: KV,
-        cluster: str,
+        mirror: Mirror,
         leadership: Leadership,
         *,
         grace_ms: int = GRACE_MS,
         resync_s: float = RESYNC_S,
         provisioner: MakeProvisioner | None = None,
         require_secrets: bool = False,
-        clock_ms: Callable[[], int] = lambda: boottime_ms(),
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.metrics = ScMetrics()
-        self.kv = kv = MeasuredKV(kv, self.metrics.kv_request)
-        self.keys = ClusterKeys(cluster)
+        self.mirror = mirror
+        mirror.cluster_uid = leadership.cluster_uid
+        #: Whether the lease of this SC, if there is one, may be relied on now.
+        self._holds = holds
+        self.metrics = mirror.metrics
+        self.kv = kv = mirror.kv
+        self.keys = mirror.keys
+        self.feed = mirror.feed
+        self.reader = mirror.reader
+        self.kv_health = mirror.kv_health
+        self.clock_ms = clock_ms = mirror.clock_ms
         self.leadership = leadership
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
-        #: Milliseconds of a clock that grows also while the host is suspended.
-        self.clock_ms = clock_ms
         self._grace_ms = grace_ms
         #: Held while a recovery begins or ends.
         self._changing_office = asyncio.Lock()
         self._elected = asyncio.Event()
         self._divergent: dict[int, Divergence] = {}
+        #: Why this leadership is over.
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: The last revision at which the KV named this SC as the one that leads.
         self._office_seen = leadership.guard.revision
-        self.kv_health = KvHealth(kv, clock_ms)
         self._kv_lost = False
         self.connections = ConnectionManager(
-            self, self._named(), heartbeat_ms=HEARTBEAT_MS, misses=MISSES
+            self,
+            self._named(),
+            heartbeat_ms=HEARTBEAT_MS,
+            misses=MISSES,
+            controllers=lambda: tuple(one.private for one in mirror.controllers.values()),
         )
         self.secrets = SpuSecrets(kv, self.keys)
         self._require_secrets = require_secrets
@@ -149,6 +154,7 @@ class Controller:
             provisioner(self._provisioning_changed, self.secrets) if provisioner else None
         )
         self.view = View(
+            mirror.store,
             sessions=self._sessions,
             registered=self.connections.registered,
             refusals=self.connections.refusals,
@@ -165,20 +171,19 @@ class Controller:
         self.dispatcher = MetadataDispatcher(
             self.view, self._sessions, self.queue.add, now_ms=self.now_ms
         )
-        self.dispatcher.listen(self._note_election)
+        self._unfollow = [
+            mirror.notice_office(self._notice_office),
+            self.feed.follow(self.dispatcher.changed),
+            self.feed.listen(self._note_election),
+        ]
         self.statistics = Board(self.view.store)
         self.view.numbers = self.statistics.partition
         self.pipelines = PipelineBoard(self.view.store, clock_ms())
         self.seconds = Seconds(clock_ms, self._close_second)
-        self.dispatcher.listen(self._note_for_statistics)
-        self.dispatcher.listen(self.pipelines.note)
-        self.reader = KvReader(
-            kv,
-            self.keys,
-            self.view.store,
-            self.dispatcher,
-            self._deposed_by,
-        )
+        self._unfollow += [
+            self.feed.listen(self._note_for_statistics),
+            self.feed.listen(self.pipelines.note),
+        ]
         self._spus = SpuUpdater(
             self._send, leadership.stamp, self.dispatcher.told_everything, self.dispatcher.refused
         )
@@ -187,7 +192,7 @@ class Controller:
             self.queue,
             write=KvUpdater(kv, self.keys, lambda: self.leadership).carry_out,
             sessions=self,
-            applied=self.dispatcher.applied,
+            applied=self.feed.applied,
             metrics=self.metrics,
             placing=self.placing,
             records=self.records.read,
@@ -205,47 +210,101 @@ class Controller:
         require_secrets: bool = False,
         buckets: int | None = None,
     ) -> Self:
-        """Acquire the leadership over a KV and load the mirror. With ``require_secrets`` an SPU
-        that has no secret yet is turned away. ``buckets``: see `sc.leadership.acquire`."""
-        leadership = await acquire(kv, ClusterKeys(cluster), buckets)
+        """Acquire the leadership over a KV that only one SC uses, and load the mirror. With
+        ``require_secrets`` an SPU that has no secret yet is turned away. ``buckets``: see
+        `sc.leadership.acquire`."""
+        mirror = Mirror(kv, cluster)
+        leadership = await acquire(kv, mirror.keys, buckets)
+        await mirror.load()
         controller = cls(
-            kv,
-            cluster,
+            mirror,
             leadership,
             grace_ms=grace_ms,
             provisioner=provisioner,
             require_secrets=require_secrets,
         )
-        with held():
-            await controller.reader.load()
-        controller._await_spus(grace_ms)
-        controller.pipelines.begin(controller.clock_ms())
-        if controller._provisioner is not None:
-            await controller._provisioner.adopt()
-        if controller.queue.idle:
-            controller.queue.worked_off.set()
-        log.info(
-            "in office", cluster=cluster, uid=leadership.cluster_uid, office=leadership.stamp.office
-        )
+        await controller.begin()
         return controller
 
+    async def begin(self) -> None:
+        """Look at everything that the mirror shows, and wait for SPUs."""
+        self._look_at_everything("list")
+        for partition in self.view.store.objects(Partition):
+            self.statistics.changed(partition)
+        self._await_spus(self._grace_ms)
+        self.pipelines.begin(self.clock_ms())
+        if self._provisioner is not None:
+            await self._provisioner.adopt()
+        if self.queue.idle:
+            self.queue.worked_off.set()
+        leadership = self.leadership
+        log.info(
+            "in office",
+            cluster=self.keys.cluster,
+            uid=leadership.cluster_uid,
+            office=leadership.stamp.office,
+        )
+
+    async def run_alone(self) -> None:
+        """Follow the KV and reconcile, until cancelled. Raises an ExceptionGroup of FencedError
+        when another SC leads."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.mirror.run(), name="mirror")
+            group.create_task(self.run(), name="controller")
+
     async def run(self) -> None:
-        """Reconcile until cancelled."""
+        """Reconcile until cancelled. Raises an ExceptionGroup of FencedError when this leadership
+        is over."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.reader.run(), name="kv reader")
                 group.create_task(self._loop.run(), name="controllers")
                 group.create_task(self._repair(), name="repair")
                 group.create_task(self._watch_own_lag(), name="lag")
                 group.create_task(self._until_recovered(), name="recovery")
                 group.create_task(self._watch_kv(), name="kv health")
                 group.create_task(self.seconds.run(), name="statistics")
+                group.create_task(self._until_ended(), name="leadership")
         finally:
-            self.queue.close()
-            self.connections.close()
+            self.end("the SC is stopping")
             await self._spus.close()
             if self._provisioner is not None:
                 await self._provisioner.close()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may still speak for the cluster. An SC that was stopped and goes on asks this
+        before it says anything."""
+        if not self._ended.done() and not self._holds():
+            log.error("the lease was not renewed in time, this SC leads no more")
+            self.end(LEASE_OVER)
+        return not self._ended.done()
+
+    def end(self, why: str) -> None:
+        """Say and decide nothing more, from this turn of the event loop on. May be called again."""
+        if self._ended.done():
+            return
+        self._ended.set_exception(FencedError(why))
+        # Whoever ends it need not wait for it.
+        self._ended.exception()
+        for unfollow in self._unfollow:
+            unfollow()
+        self.queue.close()
+        self.connections.close()
+
+    async def _until_ended(self) -> None:
+        # A task that is cancelled would cancel what it waits for.
+        await asyncio.shield(self._ended)
+
+    def _notice_office(self, key: str, found: KeyValue | None) -> None:
+        """Look at what the KV says of who leads, before what comes with it is mirrored."""
+        if self.leadership.ended_by(key, found):
+            log.warning("this SC leads no more", key=key)
+            self.end(REPLACED if key == self.keys.current_office else LEASE_OVER)
+        elif found is not None and found.value == self.leadership.holder.encode():
+            self._office_seen = max(self._office_seen, found.mod_revision)
+            if self._office_seen > self.leadership.guard.revision:
+                # A recovery that this SC has begun. Its answer is on its way, or was lost.
+                self._elected.set()
 
     def _await_spus(self, grace_ms: int) -> None:
         """Start the time in which SPUs may reconnect, and reconcile them first."""
@@ -277,6 +336,12 @@ class Controller:
     def session_count(self) -> int:
         """How many SPUs are connected now."""
         return len(self._sessions)
+
+    def as_now(self, obj: Object) -> Object:
+        """An object as users see it: what runners of pipelines report is not all in the KV."""
+        if not isinstance(obj, Pipeline):
+            return obj
+        return self.pipelines.shown(obj, self.clock_ms())
 
     # -- SessionUpdater: what controllers ask of sessions -----------------------------------
 
@@ -464,14 +529,6 @@ class Controller:
         if isinstance(new, Partition):
             self.statistics.changed(new)
 
-    def _deposed_by(self, current: KeyValue) -> bool:
-        if current.value == self.leadership.holder.encode():
-            self._office_seen = max(self._office_seen, current.mod_revision)
-            if self._office_seen > self.leadership.guard.revision:
-                # A recovery that this SC has begun. Its answer is on its way, or was lost.
-                self._elected.set()
-        return self.leadership.deposed_by(current)
-
     async def _find_lost_recovery(self) -> None:
         """Go on in a recovery that this SC began without getting an answer: without this, each of
         its writes would compare a leadership that is over."""
@@ -516,7 +573,6 @@ class Controller:
     async def _watch_kv(self) -> None:
         """End all sessions when the KV has been away for `KV_LOST_MS`, until it is back."""
         while True:
-            await self.kv_health.probe()
             lost = self.kv_health.away_ms >= KV_LOST_MS
             if lost or self._kv_lost:
                 # SPUs cannot come back before the KV does. That says nothing about them.
@@ -538,6 +594,8 @@ class Controller:
                 self.queue.add(Key(kind, name), cause)
 
     async def _send(self, spu_id: int, message: Message) -> None:
+        if not self.leads:
+            raise UnreachableError(LEASE_OVER)
         with self.metrics.session_request(message.type):
             await self.connections.request(spu_id, message)
 
@@ -550,7 +608,7 @@ class Controller:
             with suppress(RunnelError):
                 # The SPU may have been registered again since the listing.
                 guards = [
-                    self.leadership.guard,
+                    *self.leadership.guards,
                     ModRevisionIs(key, revision),
                     ModRevisionIs(owner, 0),
                 ]

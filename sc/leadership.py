@@ -3,7 +3,10 @@
 The first SC of a cluster gives it a uid. Every SC that acquires the leadership adds a tenure to a
 list and writes itself as the leader (the key is called ``office``, and so are the fields of stamps
 and answers). Every write of its controllers compares that key, so an SC that another one has
-replaced cannot change a status any more.
+replaced cannot change a status any more. Where several SCs may lead in turn, one acquires the
+leadership only while nobody holds the key `ClusterKeys.leader`, which is attached to its lease;
+each write compares that key, too: an SC whose lease has ended writes nothing, although no other
+one has begun.
 
 The list of tenures is the KV's record of the cluster's history: an SPU reports the highest revision
 that it has seen and the stamp that came with it, and that revision must lie within the tenure of
@@ -23,15 +26,18 @@ import json
 import secrets
 import uuid
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from sc.kv.interface import (
     KV,
+    Compare,
+    CreateRevisionIs,
     Delete,
     Get,
     GetResponse,
     KeyValue,
     ModRevisionIs,
+    Op,
     Put,
     range_all,
 )
@@ -91,23 +97,40 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The state of an SC that leads: its stamp, the compare that its writes carry, its name in the
-    key that they compare, and the revision at which each listed tenure began."""
+    """The state of an SC that leads: its stamp, what its writes compare, its name in the key
+    ``office``, and the revision at which each listed tenure began.
+
+    ``guard`` compares ``office``, ``entry`` the tenure in the list (its name is random, and a KV
+    that was restored from a backup may come to the same revision again), and ``held`` the key that
+    is attached to the lease; None where there is no lease.
+    """
 
     identity: Identity
     stamp: Stamp
     guard: ModRevisionIs
     holder: str
     tenures: dict[str, int]
+    entry: ModRevisionIs | None = None
+    held: CreateRevisionIs | None = None
+
+    @property
+    def guards(self) -> tuple[Compare, ...]:
+        """What each write compares."""
+        return tuple(one for one in (self.guard, self.entry, self.held) if one is not None)
 
     @property
     def cluster_uid(self) -> str:
         return self.identity.uid
 
-    def deposed_by(self, current: KeyValue) -> bool:
-        """Whether the key ``office`` names another SC, later than this one."""
-        later = current.mod_revision > self.guard.revision
-        return later and current.value.decode(errors="replace") != self.holder
+    def ended_by(self, key: str, found: KeyValue | None) -> bool:
+        """Whether what a key holds now (None: nothing) says that this leadership is over: another
+        SC took over later, or the lease has ended."""
+        if self.held is not None and key == self.held.key:
+            return found is None or found.create_revision != self.held.revision
+        if key != self.guard.key or found is None:
+            return False
+        later = found.mod_revision > self.guard.revision
+        return later and found.value.decode(errors="replace") != self.holder
 
     def remembers(self, stamp: Stamp, revision: int) -> bool:
         """Whether a revision that came with a stamp of this incarnation belongs to the history of
@@ -119,12 +142,38 @@ class Leadership:
         return all(revision < other for other in self.tenures.values() if other > began)
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The lease of an SC that wants to lead, and what it says of itself meanwhile."""
+
+    lease: int
+    value: bytes
+
+
 async def acquire(kv: KV, keys: ClusterKeys, buckets: int | None = None) -> Leadership:
-    """Become the SC that leads. The uid of a new cluster is decided by a create-if-absent.
+    """Become the SC that leads, whoever led before. The uid of a new cluster is decided by a
+    create-if-absent.
 
     ``buckets``: of a new cluster; None for the default. Raises ConflictError when the cluster lives
     in another store, or has another number of buckets.
     """
+    found = await _acquire(kv, keys, buckets, None)
+    if found is None:
+        raise DeadlineExceededError("acquiring the leadership was interrupted; start the SC again")
+    return found
+
+
+async def stand(
+    kv: KV, keys: ClusterKeys, claim: Claim, buckets: int | None = None
+) -> Leadership | None:
+    """Become the SC that leads if nobody does; None if somebody does. Raises as `acquire` does, and
+    NotFoundError when the lease has ended."""
+    return await _acquire(kv, keys, buckets, claim)
+
+
+async def _acquire(
+    kv: KV, keys: ClusterKeys, buckets: int | None, claim: Claim | None
+) -> Leadership | None:
     here = [ModRevisionIs(keys.moved, 0), ModRevisionIs(keys.arriving, 0)]
     fresh = Identity(str(uuid.uuid4()), buckets=buckets or DEFAULT_BUCKETS)
     await kv.txn([*here, ModRevisionIs(keys.identity, 0)], [Put(keys.identity, fresh.encode())])
@@ -132,24 +181,28 @@ async def acquire(kv: KV, keys: ClusterKeys, buckets: int | None = None) -> Lead
         await _check_buckets(kv, keys, buckets)
     holder = secrets.token_hex(8)
     # Its own entry makes the transaction safe to repeat when an answer is lost.
-    result = await kv.txn(
-        [*here, ModRevisionIs(keys.office(holder), 0)],
-        [Put(keys.current_office, holder.encode()), Put(keys.office(holder), b"")],
-    )
+    compares: list[Compare] = [*here, ModRevisionIs(keys.office(holder), 0)]
+    puts: list[Op] = [Put(keys.current_office, holder.encode()), Put(keys.office(holder), b"")]
+    if claim is not None:
+        compares.append(CreateRevisionIs(keys.leader, 0))
+        puts.append(Put(keys.leader, claim.value, claim.lease))
+    result = await kv.txn(compares, puts)
     revision = result.revision
     if not result.succeeded:
         await _check_here(kv, keys)
         entry = await kv.get(keys.office(holder))
         if entry is None:
-            raise DeadlineExceededError(
-                "acquiring the leadership was interrupted; start the SC again"
-            )
+            return None
+        # An earlier attempt was applied, and its answer was lost.
         revision = entry.mod_revision
     guard = ModRevisionIs(keys.current_office, revision)
     # No other SC changes it from now on.
     identity = await _identity(kv, keys)
     stamp = Stamp(revision=revision, office=holder, incarnation=identity.incarnation)
-    return Leadership(identity, stamp, guard, holder, await _tenures(kv, keys, guard))
+    tenures = await _tenures(kv, keys, guard)
+    held = None if claim is None else CreateRevisionIs(keys.leader, revision)
+    entry_guard = ModRevisionIs(keys.office(holder), revision)
+    return Leadership(identity, stamp, guard, holder, tenures, entry_guard, held)
 
 
 async def begin_recovery(
@@ -166,7 +219,7 @@ async def begin_recovery(
     )
     tenure = f"{leadership.holder}-{incarnation}"
     result = await kv.txn(
-        [leadership.guard],
+        leadership.guards,
         [
             Put(keys.identity, identity.encode()),
             Put(keys.current_office, leadership.holder.encode()),
@@ -175,7 +228,7 @@ async def begin_recovery(
     )
     if not result.succeeded:
         return await read_back(kv, keys, leadership)
-    return _recovering(leadership, identity, result.revision)
+    return _recovering(keys, leadership, identity, result.revision)
 
 
 async def read_back(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Leadership:
@@ -183,13 +236,19 @@ async def read_back(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Leader
 
     Raises FencedError when another SC has taken over.
     """
-    result = await kv.txn([], [Get(keys.current_office), Get(keys.identity)])
-    current, identity = (r.kv for r in result.responses if isinstance(r, GetResponse))
+    result = await kv.txn([], [Get(keys.current_office), Get(keys.identity), Get(keys.leader)])
+    current, identity, held = (r.kv for r in result.responses if isinstance(r, GetResponse))
     if current is None or current.value != leadership.holder.encode():
         raise FencedError(deposed_text(keys, current))
+    if leadership.ended_by(keys.leader, held):
+        raise FencedError(LEASE_OVER)
     if current.mod_revision == leadership.guard.revision:
         return leadership
-    return _recovering(leadership, _decoded(keys, identity), current.mod_revision)
+    return _recovering(keys, leadership, _decoded(keys, identity), current.mod_revision)
+
+
+REPLACED: Final = "another SC has taken over; this one stops"
+LEASE_OVER: Final = "the lease of this SC has ended; it leads no more"
 
 
 def deposed_text(keys: ClusterKeys, current: KeyValue | None) -> str:
@@ -199,10 +258,12 @@ def deposed_text(keys: ClusterKeys, current: KeyValue | None) -> str:
             f"the key {keys.current_office}, which names the SC that leads, was deleted from the"
             " KV; this SC stops: start it again, and it writes the key anew"
         )
-    return "another SC has taken over; this one stops"
+    return REPLACED
 
 
-def _recovering(leadership: Leadership, identity: Identity, revision: int) -> Leadership:
+def _recovering(
+    keys: ClusterKeys, leadership: Leadership, identity: Identity, revision: int
+) -> Leadership:
     """The tenure that the beginning of a recovery began at a revision."""
     tenure = f"{leadership.holder}-{identity.incarnation}"
     return replace(
@@ -211,15 +272,16 @@ def _recovering(leadership: Leadership, identity: Identity, revision: int) -> Le
         stamp=Stamp(revision=revision, office=tenure, incarnation=identity.incarnation),
         guard=ModRevisionIs(leadership.guard.key, revision),
         tenures=leadership.tenures | {tenure: revision},
+        entry=ModRevisionIs(keys.office(tenure), revision),
     )
 
 
 async def end_recovery(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Leadership:
     """Mark the recovery as over. Raises FencedError when another SC has taken over."""
     identity = replace(leadership.identity, recovering=False)
-    result = await kv.txn([leadership.guard], [Put(keys.identity, identity.encode())])
+    result = await kv.txn(leadership.guards, [Put(keys.identity, identity.encode())])
     if not result.succeeded:
-        raise FencedError("another SC has taken over; this one stops")
+        raise FencedError(REPLACED)
     return replace(leadership, identity=identity)
 
 

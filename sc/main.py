@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from connection_manager.door import Door
 from connection_manager.guarded_site import ConnectionLimits
 from connection_manager.manager import start_private_server
 from sc.api.server import PublicServer, start_public_server
+from sc.api.standby import LeaderProxy
 from sc.config import PrivateLimits, ScConfig
 from sc.controller import Controller, MakeProvisioner
+from sc.dispatch.kv_updater import written_at
+from sc.election.node import Node
+from sc.election.office import LocalOffice
 from sc.kv import open_kv
+from sc.kv.interface import KV
+from sc.leadership import Leadership
+from sc.mirror import Mirror
 from sc.provisioning.local import LocalProvisioner
+from schemas.control.controllers import ControllerEntry
 from schemas.daemon.collector import spare_what_is_there
 from schemas.daemon.daemon import Listen
 from schemas.daemon.kv_url import without_password
@@ -28,6 +40,8 @@ from schemas.errors import InvalidRequestError, RunnelError
 
 #: Descriptors that SPUs leave to the store and to ``/proc``.
 PRIVATE_SPARE_DESCRIPTORS: Final = 32
+#: etcd counts leases in seconds, and a holder stops a second before the end.
+SHORTEST_LEASE_MS: Final = 2_000
 
 log = get_logger(__name__)
 
@@ -44,50 +58,153 @@ async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
         loop.add_signal_handler(number, stop.set)
     for listen in (config.public, config.private):
         _check_free(listen)
+    if config.lease < SHORTEST_LEASE_MS:
+        raise InvalidRequestError(
+            f"lease: {config.lease} ms is too short: etcd counts seconds; at least"
+            f" {SHORTEST_LEASE_MS // 1000}s"
+        )
     kv = await open_kv(config.kv)
     try:
-        controller = await Controller.acquire(
-            kv,
-            config.cluster,
+        if kv.SHARED:
+            await _serve_in_turn(config, kv, logs, stop)
+        else:
+            await _serve_alone(config, kv, logs, stop)
+    finally:
+        await kv.close()
+
+
+async def _serve_alone(config: ScConfig, kv: KV, logs: LogRing | None, stop: asyncio.Event) -> None:
+    """Lead from the start to the end: nobody else can use this KV."""
+    controller = await Controller.acquire(
+        kv,
+        config.cluster,
+        grace_ms=config.grace_ms,
+        provisioner=_provisioner(config),
+        require_secrets=config.require_spu_secrets,
+        buckets=config.buckets,
+    )
+    spare_what_is_there()
+    door = Door(lambda: None)
+    door.manager = controller.connections
+    only = LocalOffice(_entry(config, config.public.port, config.private.port))
+    server = _server(config, controller.mirror, only, logs, None)
+    server.lead(controller)
+    async with _serving(config, door, server) as (public, private):
+        only.me = _entry(config, public, private)
+        await _until(stop, controller.run_alone())
+
+
+async def _serve_in_turn(
+    config: ScConfig, kv: KV, logs: LogRing | None, stop: asyncio.Event
+) -> None:
+    """Stand by, and lead when this SC is elected."""
+    mirror = Mirror(kv, config.cluster)
+    await mirror.load()
+    _check_provisions(config, mirror)
+    spare_what_is_there()
+    provisioner = _provisioner(config)
+
+    def make(leadership: Leadership, holds: Callable[[], bool]) -> Controller:
+        return Controller(
+            mirror,
+            leadership,
             grace_ms=config.grace_ms,
-            provisioner=_provisioner(config),
+            provisioner=provisioner,
             require_secrets=config.require_spu_secrets,
-            buckets=config.buckets,
+            holds=holds,
         )
-        spare_what_is_there()
-        private, private_port = await start_private_server(
-            controller.connections,
+
+    def leads(controller: Controller | None) -> None:
+        door.manager = None if controller is None else controller.connections
+        server.lead(controller)
+
+    def leader() -> ControllerEntry | None:
+        found = mirror.leader_entry
+        return None if found is None or found.name == me.name else found
+
+    # Ports may be free ones, which are known when they are bound.
+    me = _entry(config, config.public.port, config.private.port)
+    door = Door(lambda: None if (found := leader()) is None else found.private)
+    office = LocalOffice(me)
+    proxy = LeaderProxy(mirror, me.name, leader)
+    server = _server(config, mirror, office, logs, proxy)
+    async with _serving(config, door, server) as (public, private):
+        me = _entry(config, public, private)
+        node = Node(mirror, me, make, leads, buckets=config.buckets, lease_ms=int(config.lease))
+        office.node = node
+        await _until(stop, node.run())
+
+
+def _server(
+    config: ScConfig,
+    mirror: Mirror,
+    office: LocalOffice,
+    logs: LogRing | None,
+    proxy: LeaderProxy | None,
+) -> PublicServer:
+    named = () if config.advertised_host is None else (config.advertised_host,)
+    return PublicServer(
+        mirror,
+        office,
+        version("runnel"),
+        (config.public.host, *named, *config.allowed_hosts),
+        config.limits,
+        logs,
+        dashboard=config.dashboard,
+        proxy=proxy,
+    )
+
+
+@asynccontextmanager
+async def _serving(
+    config: ScConfig, door: Door, server: PublicServer
+) -> AsyncIterator[tuple[int, int]]:
+    """Listen to SPUs and to clients; gives the ports."""
+    async with AsyncExitStack() as stack:
+        runner, private = await start_private_server(
+            door.serve,
             config.private.host,
             config.private.port,
             _private_limits(config.limits.private),
         )
-        try:
-            hosts = (config.public.host, *config.allowed_hosts)
-            server = PublicServer(
-                controller,
-                version("runnel"),
-                hosts,
-                config.limits,
-                logs,
-                dashboard=config.dashboard,
+        stack.push_async_callback(runner.cleanup)
+        runner, public = await start_public_server(server, config.public.host, config.public.port)
+        stack.push_async_callback(runner.cleanup)
+        log.info("serving", public=public, private=private, kv=without_password(config.kv))
+        yield public, private
+
+
+def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
+    """What this SC says of itself to others."""
+    host = config.advertised_host or config.public.host
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104
+        host = socket.gethostname()
+    shown = f"[{host}]" if ":" in host else host
+    provisions = None
+    if config.provisioning is not None:
+        provisions = f"{socket.gethostname()}:{Path(config.provisioning.directory).resolve()}"
+    return ControllerEntry(
+        name=f"{shown}:{public}",
+        public=f"{shown}:{public}",
+        private=f"{shown}:{private}",
+        version=version("runnel"),
+        since=written_at(),
+        instance=secrets.token_hex(8),
+        provisions=provisions,
+    )
+
+
+def _check_provisions(config: ScConfig, mirror: Mirror) -> None:
+    """Raise InvalidRequestError where two SCs would each start the SPUs of the same SpuGroups."""
+    mine = _entry(config, config.public.port, config.private.port)
+    for other in mirror.controllers.values():
+        if other.name == mine.name or None in (mine.provisions, other.provisions):
+            continue
+        if other.provisions != mine.provisions:
+            raise InvalidRequestError(
+                f"provisioning: SC {other.name} starts managed SPUs in {other.provisions}, and this"
+                f" one would start the same ones in {mine.provisions}: leave provisioning out here"
             )
-            public, public_port = await start_public_server(
-                server, config.public.host, config.public.port
-            )
-            try:
-                log.info(
-                    "serving",
-                    public=public_port,
-                    private=private_port,
-                    kv=without_password(config.kv),
-                )
-                await _until(stop, controller)
-            finally:
-                await public.cleanup()
-        finally:
-            await private.cleanup()
-    finally:
-        await kv.close()
 
 
 def _private_limits(limits: PrivateLimits) -> ConnectionLimits:
@@ -122,8 +239,8 @@ def _check_free(listen: Listen) -> None:
         raise OSError(error.errno, f"{listen.host}:{listen.port}: {why}") from error
 
 
-async def _until(stop: asyncio.Event, controller: Controller) -> None:
-    work = asyncio.create_task(controller.run(), name="controller")
+async def _until(stop: asyncio.Event, working: Coroutine[None, None, None]) -> None:
+    work = asyncio.create_task(working, name="controller")
     stopped = asyncio.create_task(stop.wait(), name="stop signal")
     try:
         await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)

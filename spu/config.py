@@ -7,13 +7,29 @@ fields are the reference page ``docs/reference/spu-yaml.md``.
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
 
 from schemas.daemon.daemon import AnyCaseLogLevel, Listen
 from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.model import Model
 from schemas.objects.quantities import DurationMs, Millis, Size
 from schemas.objects.spu import MAX_SPU_ID, is_loopback
+
+
+def _listed(value: object) -> object:
+    """One address, several separated by commas, or a list of them."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value
+
+
+Addresses = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[^\s,/]+:[0-9]{1,5}$")], ...],
+    BeforeValidator(_listed),
+    Field(min_length=1),
+]
 
 
 class PeerListen(Model):
@@ -66,8 +82,9 @@ class SpuConfig(Model):
     scrub_period: DurationMs | None = Millis(14 * 86_400_000)
     """Within this time the SPU reads and verifies all records that it holds, slowly and for ever
     again. Damaged replicas are rebuilt from their leaders. `null`: never."""
-    controller: str = "localhost:9004"
-    """Private address of the SC, `HOST:PORT`."""
+    controller: Addresses = ("localhost:9004",)
+    """Private addresses of the SCs, `HOST:PORT`: one, or a list. One that can be reached is enough:
+    it names the others, and the SPU keeps what it has heard."""
     secret_file: str | None = None
     """File with the secret by which the SPU proves to the SC who it is; only its owner may read it.
     Left out: `secret` in `logDir`. The SPU reads it whenever it connects. See `runnel spu secret`.

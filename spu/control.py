@@ -43,6 +43,7 @@ from schemas.errors import RunnelError, StorageFailedError, UnsupportedError
 from schemas.ids import PartitionUid, Term
 from schemas.objects.partition import LiveReplica
 from spu.host.host import ReplicaHost
+from spu.known_controllers import KnownControllers
 from spu.replication.events import RequestElection, RequestLrsChange
 
 #: How often an idle SPU checks how much of its disk is free.
@@ -58,9 +59,16 @@ def free_changed(told: int, free: int) -> bool:
 
 class SpuControl:
     """Connects a replica host to SC sessions; the `LinkHandler` of an SPU. ``secret_file`` holds
-    the SPU's secret, if it has one."""
+    the SPU's secret, if it has one; ``controllers`` learns which SCs run."""
 
-    def __init__(self, spu_id: int, software: str, secret_file: Path) -> None:
+    def __init__(
+        self,
+        spu_id: int,
+        software: str,
+        secret_file: Path,
+        controllers: KnownControllers | None = None,
+    ) -> None:
+        self._controllers = controllers
         self._secret_file = secret_file
         self._spu_id = spu_id
         self._software = software
@@ -201,6 +209,8 @@ class SpuControl:
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         await self._replica_host.join_cluster(welcome.cluster_uid)
+        if self._controllers is not None:
+            await asyncio.to_thread(self._controllers.hear, welcome.controllers or ())
         self._session = session
         # Some may listen elsewhere by now, or have a key that they did not have before.
         self._wanted_peers.update(self._replica_host.peers.wanted)

@@ -23,6 +23,7 @@ from spu.config import SpuConfig
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.http import start_http_server
+from spu.known_controllers import KnownControllers
 from spu.server.listener import Listener
 from spu.statistics import tell_statistics
 from spu.storage.file_limits import divide
@@ -46,7 +47,8 @@ async def serve(config: SpuConfig, logs: LogRing | None = None) -> None:
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         secret_file = Path(config.secret_file or Path(config.log_dir, DEFAULT_FILE))
-        control = SpuControl(config.spu_id, version("runnel"), secret_file)
+        controllers = KnownControllers(config.controller, Path(config.log_dir))
+        control = SpuControl(config.spu_id, version("runnel"), secret_file, controllers)
         host = ReplicaHost(
             Path(config.log_dir),
             config.spu_id,
@@ -85,7 +87,7 @@ async def serve(config: SpuConfig, logs: LogRing | None = None) -> None:
         )
         if config.contradiction is not None:
             log.warning("SPUs on other machines cannot reach this one", why=config.contradiction)
-        link = ControllerLink(config.controller, control)
+        link = ControllerLink(controllers.addresses, control)
         tasks = [
             asyncio.create_task(link.run(), name="controller link"),
             asyncio.create_task(control.send(), name="reports"),

@@ -46,7 +46,7 @@ class SimulatedSpu:
         self.leads: list[tuple[str, int]] = []
         self.deleted: list[str] = []
         self.peers: list[Peers] = []
-        self.link = ControllerLink(address, self, rng=lambda: 0.0)
+        self.link = ControllerLink(lambda: [address], self, rng=lambda: 0.0)
         self.session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()

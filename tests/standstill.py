@@ -29,7 +29,8 @@ def who_waits() -> str:
 
 
 def _of(task: asyncio.Task[Any]) -> str:
-    frames, waits = [], task.get_coro()
+    frames: list[FrameType] = []
+    waits: Any = task.get_coro()
     while waits is not None:
         frame = getattr(waits, "cr_frame", None) or getattr(waits, "ag_frame", None)
         if frame is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from urllib.parse import quote
 import pydantic
 
 from runnel.net.address import Address, parse_addresses
-from schemas.errors import RunnelError, UnreachableError, error_from
+from schemas.errors import NotReadyError, RunnelError, UnreachableError, error_from
 from schemas.model import Model
 from schemas.objects.kinds import SCOPED, full_name
 from schemas.objects.metadata import Object
@@ -31,6 +32,10 @@ BY_HEADER: Final = "X-Runnel-By"
 #: The header by which this client says that it passes over unknown fields of a status.
 UNKNOWN_FIELDS: Final = {"X-Runnel-Unknown-Fields": "ignore"}
 JSON: Final = "application/json"
+#: The detail of an error that says when to ask again: nothing was done.
+RETRY_AFTER: Final = "retryAfterMs"
+#: How long a call waits for an SC to be elected: twice the time of a lease, and more.
+NO_LEADER_S: Final = 15.0
 #: The header with what the SC warns of, once for each warning.
 WARNING_HEADER: Final = "Warning"
 
@@ -88,13 +93,32 @@ class ScCalls(ABC):
         body: Any = None,
         content_type: str = JSON,
     ) -> Any:
-        """The JSON of an answer, None if it has none. Raises the error that the SC sent, or
-        UnreachableError.
+        """The JSON of an answer, None if it has none. Waits while no SC leads, at most for
+        `NO_LEADER_S`. Raises the error that the SC sent, or UnreachableError.
 
         ``path`` is percent-encoded, as `object_path` gives it.
         """
-        failure: UnreachableError | None = None
         data = None if body is None else json.dumps(body).encode()
+        deadline_s = time.monotonic() + NO_LEADER_S
+        while True:
+            try:
+                return await self._call_any(method, path, query, data, content_type)
+            except NotReadyError as error:
+                # Nobody leads at the moment, so nothing was done.
+                wait_ms = error.details.get(RETRY_AFTER)
+                if not isinstance(wait_ms, int) or time.monotonic() > deadline_s:
+                    raise
+                await self._pause(wait_ms / 1000)
+
+    async def _call_any(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+    ) -> Any:
+        failure: UnreachableError | None = None
         for address in tuple(self._addresses):
             try:
                 answer = await self._call_one(address, method, path, query, data, content_type)
@@ -119,6 +143,10 @@ class ScCalls(ABC):
         content_type: str,
     ) -> Any:
         """The JSON of the answer of one SC. Raises as `call` does."""
+
+    @abstractmethod
+    async def _pause(self, seconds: float) -> None:
+        """Let time pass."""
 
     def _prefer(self, address: Address) -> None:
         if address != self._addresses[0]:

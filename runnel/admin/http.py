@@ -5,6 +5,7 @@ Neighbours: `runnel.admin.calls` tries several SCs in turn and reads what they a
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -120,6 +121,9 @@ class ScClient(ScCalls):
                 answer = None if response.status == NO_CONTENT else await response.json()
                 self.warn(method, response.headers.getall(WARNING_HEADER, ()))
                 return answer
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def _stream_one(
         self, address: Address, path: str, query: Mapping[str, str | Sequence[str]]

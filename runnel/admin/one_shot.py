@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -130,6 +131,9 @@ class _BlockingCalls(ScCalls):
                 raise refusal(address, response.status, response.reason, body)
             self.warn(method, warnings)
             return json.loads(body)
+
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - nothing else runs
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:

@@ -96,6 +96,11 @@ def is_consumers(kind: str) -> bool:
     return kind.lower() in {"consumer", "consumers"}
 
 
+def is_controllers(kind: str) -> bool:
+    """Whether a KIND argument means SCs, which are not objects of the SC."""
+    return kind.lower() in {"controller", "controllers"}
+
+
 def is_events(kind: str) -> bool:
     """Whether a KIND argument means events, which are not objects of the SC."""
     return kind.lower() in {"event", "events"}

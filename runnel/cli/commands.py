@@ -70,7 +70,7 @@ COMMANDS: Final = {
     "get": LazyCommand(
         ".objects.get",
         "get",
-        "List objects of a kind, or one object; or named consumers, or events.",
+        "List objects of a kind, or one object; or named consumers, controllers, or events.",
     ),
     "describe": LazyCommand(
         ".objects.describe",

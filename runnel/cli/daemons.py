@@ -59,6 +59,17 @@ def sc_run(
     _become(Program.SC, config, log_level, log_format)
 
 
+@sc_app.command("step-down")
+def sc_step_down(sc: ScOption = None) -> None:
+    """Have the SC that leads let another one lead, before its host is stopped for example.
+
+    SPUs go on serving. The SC stays as a standby, and does not stand for election for 10 s.
+    """
+    from runnel.cli.controllers import step_down
+
+    step_down(sc)
+
+
 @spu_app.command("secret")
 def spu_secret(
     name: Annotated[

@@ -19,7 +19,7 @@ from runnel.admin.one_shot import OneShotCalls
 from runnel.contexts import forget_cluster, remember_cluster
 from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
-from runnel.local.plan import DASHBOARD, OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
+from runnel.local.plan import DASHBOARD, HOST, OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
 from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
@@ -86,6 +86,7 @@ class ClusterDaemons:
         name: str | None = None,
         *,
         dashboard: bool | None = None,
+        scs: int | None = None,
     ) -> ClusterPlan:
         """The plan of a start: the arguments, else the settings of the last start here, else
         defaults.
@@ -102,6 +103,7 @@ class ClusterDaemons:
             kv=last.kv if kv is None else kv,
             cluster=last.name if name is None else name,
             with_dashboard=last.dashboard if dashboard is None else dashboard,
+            scs=last.scs if scs is None else scs,
         )
         if before is None:
             return plan
@@ -143,6 +145,16 @@ class ClusterDaemons:
                 raise ConflictError(
                     f"this cluster runs at base port {state.base_port}; stop it before moving it"
                     f" to {plan.base_port}: runnel cluster stop"
+                )
+            extra = sorted(
+                name
+                for name in alive.keys() - {one.name for one in plan.daemons}
+                if name.startswith("sc-")
+            )
+            if extra:
+                raise ConflictError(
+                    f"this cluster runs with {state.scs} SCs; to run fewer, stop it first:"
+                    " runnel cluster stop"
                 )
             missing = [d for d in plan.daemons if d.name not in alive]
             running = {s.name: s for s in self._directory.spus() if self._directory.runs(s)}
@@ -230,13 +242,13 @@ class ClusterDaemons:
                 progress("looking at the new store")
                 offline_admin.inspect_kv(new.kv_url, old.cluster)
                 progress("stopping the SC")
-                stop(ran[name] for name in ("sc-0",) if name in ran)
+                stop(process for name, process in ran.items() if name.startswith("sc-"))
                 result = _move(old, new, progress)
             except BaseException as error:
                 with shielded():
                     stop(helper.started)
                     self._directory.save(replace(state, processes=ran))
-                    if "sc-0" in ran:
+                    if any(name.startswith("sc-") for name in ran):
                         try:
                             self._start_again(old, progress)
                         except RunnelError as again:
@@ -247,7 +259,7 @@ class ClusterDaemons:
             if old.kv == "etcd" or not ran:
                 stop(p for n, p in state.alive(self.data_dir).items() if n == "etcd-0")
             self._directory.save(replace(state, processes=state.alive(self.data_dir)))
-            if "sc-0" in ran:
+            if any(name.startswith("sc-") for name in ran):
                 self._start_again(new, progress)
             return result
 
@@ -255,7 +267,7 @@ class ClusterDaemons:
         """Start the SC, and other missing daemons, next to the processes that run."""
         alive = self.require().alive(self.data_dir)
         # A process that was asked to stop and still runs would end while we wait for it.
-        stop(alive.pop(name) for name in (plan.sc.name,) if name in alive)
+        stop(alive.pop(one.name) for one in plan.controllers if one.name in alive)
         startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
         startup.again = True
         startup.bring_up([d for d in plan.daemons if d.name not in alive])
@@ -336,7 +348,10 @@ class ClusterDaemons:
             process = state.processes.get(found.name)
             return row(0, found.name, found.ports, process, state_name)
 
-        sc_alive = runs_with(state.processes.get(plan.sc.name), self.data_dir)
+        sc_alive = any(
+            runs_with(state.processes.get(one.name), self.data_dir) for one in plan.controllers
+        )
+        roles = _sc_roles(plan)
         unknown = "starting" if sc_alive else "unknown: the SC is stopped"
         return {
             "cluster": plan.cluster,
@@ -345,7 +360,7 @@ class ClusterDaemons:
             "kv": without_password(plan.kv),
             "etcd": [daemon(plan.etcd, "running")] if plan.kv == "etcd" else [],
             "dashboard": [daemon(plan.dashboard, "running")] if plan.with_dashboard else [],
-            "sc": [daemon(plan.sc, "running" if resolutions is not None else "starting")],
+            "sc": [daemon(one, roles.get(one.name, "starting")) for one in plan.controllers],
             "spus": [
                 row(s.spu_id, s.name, s.ports, s.process, (resolutions or {}).get(s.name, unknown))
                 for s in self._directory.spus()
@@ -436,6 +451,17 @@ def _all_there(plan: ClusterPlan, names: Collection[str]) -> bool:
     if found is None:
         return False
     return all(state in there for name, state in found.items() if name in names)
+
+
+def _sc_roles(plan: ClusterPlan) -> dict[str, str]:
+    """What the SCs that answer do, by their names."""
+    found = {}
+    for one in plan.controllers:
+        address = f"{HOST}:{one.ports['public']}"
+        with suppress(RunnelError):
+            role = OneShotCalls(address).call("GET", "/health").get("role", "leader")
+            found[one.name] = "running" if plan.scs == 1 else str(role)
+    return found
 
 
 def _spu_resolutions(address: str) -> dict[str, str] | None:

@@ -20,6 +20,9 @@ from schemas.objects.spu_group import SpuGroup, SpuGroupSpec, SpuTemplate
 
 DEFAULT_BASE_PORT = 9003
 DEFAULT_SPUS = 1
+DEFAULT_SCS = 1
+#: Their ports lie below that of the dashboard.
+MAX_SCS = 3
 DEFAULT_NAME = "local"
 DEFAULT_KV = "sqlite"
 SPU_GROUP = "spu"
@@ -52,10 +55,18 @@ class ClusterPlan:
     kv: str = DEFAULT_KV
     cluster: str = DEFAULT_NAME
     with_dashboard: bool = True
+    scs: int = DEFAULT_SCS
 
     def __post_init__(self) -> None:
         if not 0 <= self.spus <= MAX_SPUS:
             raise InvalidRequestError(f"--spus: 0 to {MAX_SPUS}, not {self.spus}")
+        if not 1 <= self.scs <= MAX_SCS:
+            raise InvalidRequestError(f"--scs: 1 to {MAX_SCS}, not {self.scs}")
+        if self.scs > 1 and self.kv == "sqlite":
+            raise InvalidRequestError(
+                f"--scs {self.scs}: several SCs share their objects through an etcd; add --kv etcd"
+                " (started for you) or --kv etcd://HOST:PORT"
+            )
         last = self.base_port + 10 + 3 * self.spus
         if not self.base_port >= 1024 or last > 65_535:
             raise InvalidRequestError(
@@ -74,7 +85,8 @@ class ClusterPlan:
 
     @property
     def sc_address(self) -> str:
-        return f"{HOST}:{self.base_port}"
+        """The public addresses of all SCs, separated by commas."""
+        return ",".join(f"{HOST}:{self.base_port + 2 * number}" for number in range(self.scs))
 
     @property
     def kv_url(self) -> str:
@@ -88,7 +100,7 @@ class ClusterPlan:
     @property
     def daemons(self) -> list[Daemon]:
         """In start order, without SPUs: the SC starts those."""
-        return [self.etcd, self.sc] if self.kv == "etcd" else [self.sc]
+        return [self.etcd, *self.controllers] if self.kv == "etcd" else self.controllers
 
     @property
     def etcd(self) -> Daemon:
@@ -109,8 +121,18 @@ class ClusterPlan:
         return Daemon("etcd-0", "etcd", {"client": client, "peer": peer}, config)
 
     @property
+    def controllers(self) -> list[Daemon]:
+        """The SCs. Only one leads; all start SPUs in the same directory when they lead."""
+        return [self._sc(number) for number in range(self.scs)]
+
+    @property
     def sc(self) -> Daemon:
-        public, private = self.base_port, self.base_port + 1
+        """The first of them."""
+        return self._sc(0)
+
+    def _sc(self, number: int) -> Daemon:
+        public = self.base_port + 2 * number
+        private = public + 1
         config: dict[str, object] = {
             "cluster": self.cluster,
             "kv": self.kv_url,
@@ -120,7 +142,7 @@ class ClusterPlan:
         }
         if self.with_dashboard:
             config["dashboard"] = self.dashboard_url
-        return Daemon("sc-0", "sc", {"public": public, "private": private}, config)
+        return Daemon(f"sc-{number}", "sc", {"public": public, "private": private}, config)
 
     @property
     def dashboard(self) -> Daemon:

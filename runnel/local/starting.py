@@ -129,7 +129,8 @@ class Startup:
             else:
                 self._launch(daemon)
         self._progress("waiting for the SC")
-        self._until_healthy(client)
+        for one in self._plan.controllers:
+            self._until_healthy(OneShotCalls(f"{HOST}:{one.ports['public']}"))
         self._progress("starting the SPUs")
         self._ask_for_spus(client)
         self._progress("waiting for the SPUs")

@@ -18,6 +18,7 @@ from runnel.local.plan import (
     DEFAULT_BASE_PORT,
     DEFAULT_KV,
     DEFAULT_NAME,
+    DEFAULT_SCS,
     DEFAULT_SPUS,
     ClusterPlan,
 )
@@ -40,6 +41,7 @@ class ClusterState:
     kv: str = DEFAULT_KV
     name: str = DEFAULT_NAME
     dashboard: bool = True
+    scs: int = DEFAULT_SCS
     processes: dict[str, ProcessId] = field(default_factory=dict)
 
     def alive(self, data_dir: Path) -> dict[str, ProcessId]:
@@ -49,17 +51,28 @@ class ClusterState:
             n: process for n, process in self.processes.items() if runs_with(process, data_dir)
         }
         # A killed command may have had no time to record the processes that it started.
-        configs = {name: data_dir / f"{name}.yaml" for name in ("etcd-0", "sc-0", DASHBOARD)}
+        names = ("etcd-0", DASHBOARD, *(f"sc-{number}" for number in range(self.scs)))
+        configs = {name: data_dir / f"{name}.yaml" for name in names}
         if missing := {name: path for name, path in configs.items() if name not in found}:
             found.update(processes_of(missing))
         return found
 
     def plan(self, data_dir: Path) -> ClusterPlan:
-        return ClusterPlan(data_dir, self.base_port, self.spus, self.kv, self.name, self.dashboard)
+        return ClusterPlan(
+            data_dir, self.base_port, self.spus, self.kv, self.name, self.dashboard, self.scs
+        )
 
     @classmethod
     def of(cls, plan: ClusterPlan, processes: dict[str, ProcessId]) -> ClusterState:
-        return cls(plan.base_port, plan.spus, plan.kv, plan.cluster, plan.with_dashboard, processes)
+        return cls(
+            plan.base_port,
+            plan.spus,
+            plan.kv,
+            plan.cluster,
+            plan.with_dashboard,
+            plan.scs,
+            processes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,8 @@ class DataDirectory:
         if state.dashboard:
             # Versions without a dashboard read the file, too.
             del saved["dashboard"]
+        if state.scs == DEFAULT_SCS:
+            del saved["scs"]
         write_json(self._state_file, saved, mode=0o600)
 
     def forget(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from schemas.control.controllers import ControllerRole
 from schemas.control.messages import Stamp
 from schemas.errors import ErrorCode
 from schemas.model import Model
@@ -26,11 +27,15 @@ class ErrorAnswer(Model):
 
 
 class Health(Model):
-    """The SC leads and has looked at every object since it started."""
+    """The SC leads and has looked at every object since it started, or it stands by and shows what
+    the KV holds."""
 
     status: Literal["ok"] = "ok"
     revision: int
     """The KV revision that this SC shows."""
+    role: ControllerRole = ControllerRole.LEADER
+    leader: str | None = None
+    """The name of the SC that leads, as far as this one knows."""
 
 
 class DivergentSpu(Model):

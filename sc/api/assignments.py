@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from sc.controller import Controller
+from sc.mirror import Mirror
 from sc.store.local_store import LocalStore
 from schemas.control.assignments import (
     Assignments,
@@ -35,10 +35,10 @@ _RESOLUTIONS: Final = {
 }
 
 
-async def assignments(controller: Controller, topics: frozenset[str]) -> Assignments:
+async def assignments(mirror: Mirror, topics: frozenset[str]) -> Assignments:
     """The assignments of some topics, or of all when the set is empty; a name SCOPE/NAME stands for
     a stream, whose partitions are its segments by their numbers."""
-    store = controller.view.store
+    store = mirror.store
     revision = store.revision
     found: list[Topic | Stream] = list(() if topics else store.objects(Topic))
     for name in sorted(topics):
@@ -48,8 +48,8 @@ async def assignments(controller: Controller, topics: frozenset[str]) -> Assignm
     taken = [(one, _partitions(store, one)) for one in found if not one.deleting]
     spus = {spu.spec.spu_id: spu for spu in store.objects(Spu)}
     return Assignments(
-        cluster=controller.keys.cluster,
-        cluster_uid=controller.leadership.cluster_uid,
+        cluster=mirror.keys.cluster,
+        cluster_uid=mirror.cluster_uid,
         revision=revision,
         topics=tuple([await _assignment(one, partitions, spus) for one, partitions in taken]),
     )

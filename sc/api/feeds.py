@@ -25,8 +25,8 @@ from sc.api.assignments import assignments
 from sc.api.listing import check_readable
 from sc.api.older_clients import is_older, known_to
 from sc.api.selectors import Selection
-from sc.controller import Controller
 from sc.kv.interface import KeyValue, PutEvent, WatchBatch
+from sc.mirror import Mirror
 from sc.store.codec import decode_object
 from sc.store.local_store import Change, ObjectChanged
 from schemas.daemon.logs import get_logger
@@ -106,17 +106,18 @@ class _AssignmentsText:
 
 
 class Feeds:
-    """The open streams of one server."""
+    """The open streams of one server. ``as_now`` gives an object with what is not in the KV."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(self, mirror: Mirror, as_now: Callable[[Object], Object]) -> None:
+        self._mirror = mirror
+        self._as_now = as_now
         self._scopes: set[asyncio.Timeout] = set()
         self._ended = False
         self._changes_seen = 0
         #: What was computed for each set of topics since the last change.
         self._computed: dict[frozenset[str], asyncio.Task[_AssignmentsText]] = {}
         self._computed_at = (0, 0)
-        controller.dispatcher.listen(self._count)
+        mirror.feed.listen(self._count)
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -138,7 +139,7 @@ class Feeds:
                 if concerns(change, topics):
                     changed.set()
 
-            end = self._controller.dispatcher.listen(note)
+            end = self._mirror.feed.listen(note)
             last = ""
             try:
                 while True:
@@ -155,7 +156,7 @@ class Feeds:
 
     async def assignments_text(self, topics: frozenset[str]) -> _AssignmentsText:
         """The assignments of the topics now, computed once for all that ask between two changes."""
-        now = (self._changes_seen, self._controller.view.store.revision)
+        now = (self._changes_seen, self._mirror.store.revision)
         if self._computed_at != now:
             self._computed, self._computed_at = {}, now
         task = self._computed.get(topics)
@@ -166,7 +167,7 @@ class Feeds:
         return await asyncio.shield(task)
 
     async def _compute(self, topics: frozenset[str]) -> _AssignmentsText:
-        current = await assignments(self._controller, topics)
+        current = await assignments(self._mirror, topics)
         return _AssignmentsText(
             current.model_dump_json(by_alias=True, exclude={"revision"}),
             current.model_dump_json(by_alias=True),
@@ -189,7 +190,7 @@ class Feeds:
         Raises CompactedError when changes after ``after`` are gone.
         """
         if after is not None:
-            await check_readable(self._controller.kv, self._controller.keys, after)
+            await check_readable(self._mirror.kv, self._mirror.keys, after)
         show = partial(known_to, older=is_older(request.headers))
 
         async def follow(stream: EventStream) -> None:
@@ -246,7 +247,7 @@ class Feeds:
         show: Show,
     ) -> int:
         """Send the present state, and give its revision."""
-        store = self._controller.view.store
+        store = self._mirror.store
         revision = store.revision
         existing: list[Object] = [
             self._as_now(o)
@@ -261,12 +262,6 @@ class Feeds:
         await stream.send([("synced", json.dumps(synced.to_json()))], revision)
         return revision
 
-    def _as_now(self, obj: Object) -> Object:
-        """With what is not in the KV: the reports of the runners of pipelines."""
-        if not isinstance(obj, Pipeline):
-            return obj
-        return self._controller.pipelines.shown(obj, self._controller.clock_ms())
-
     async def _changes(
         self,
         stream: EventStream,
@@ -276,17 +271,17 @@ class Feeds:
         show: Show,
     ) -> None:
         """Send every change after a revision. Ends only with an error."""
-        controller = self._controller
-        keys = controller.keys
+        mirror = self._mirror
+        keys = mirror.keys
         prefix = keys.kind(kinds[0].PLURAL) if len(kinds) == 1 else keys.objects
-        async with controller.kv.watch(prefix, after + 1) as watch:
+        async with mirror.kv.watch(prefix, after + 1) as watch:
             while True:
                 batch = await stream.while_waiting(partial(anext, watch))
                 revision = batch.revision
                 selected = self._selected(batch, kinds, selection)
                 events = [(name, show(text)) for name, text in selected]
                 # A reader that then reads the API finds at least what the event told it.
-                await stream.while_waiting(partial(controller.dispatcher.applied, revision))
+                await stream.while_waiting(partial(mirror.feed.applied, revision))
                 await stream.send(events, revision)
 
     def _selected(
@@ -298,7 +293,7 @@ class Feeds:
             new = event.kv if isinstance(event, PutEvent) else None
             old = event.previous
             key = event.kv.key if isinstance(event, PutEvent) else event.key
-            plural, name = self._controller.keys.parse_object(key) or ("", "")
+            plural, name = self._mirror.keys.parse_object(key) or ("", "")
             cls = by_plural.get(plural)
             if cls is None or selection.name not in (None, name):
                 continue

@@ -1,4 +1,4 @@
-"""Reading and writing objects on behalf of users.
+"""Writing objects on behalf of users.
 
 A write checks the object, fills in the server's fields, and is a compare-and-swap on the object's
 revision. It returns once the local store shows it, so that a later read sees it. A conflict that
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 from sc.api import conflicts
 from sc.api.admission import admit_change, admit_delete, admit_kind, admit_log_dir, admit_new
-from sc.api.answers import History, ReplicaAnswer, Replicas
-from sc.api.history import history
-from sc.api.listing import Page, Place, check_ours, read_page
-from sc.api.selectors import Selection
+from sc.api.answers import ReplicaAnswer, Replicas
+from sc.api.reads import ObjectReads, absent
 from sc.api.streams import StreamService
 from sc.api.system_topics import system_topic
 from sc.controller import Controller
@@ -45,7 +43,6 @@ from schemas.objects.partition import (
     Truncation,
     UncleanElection,
 )
-from schemas.objects.pipeline import Pipeline
 from schemas.objects.quantities import DEFAULT_SCOPE
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
@@ -68,60 +65,14 @@ class WriteOptions:
 
 
 class ObjectService:
-    """List, create, replace, patch and delete, over one controller's KV and mirror."""
+    """Create, replace, patch and delete, over one controller's KV and mirror."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._kv = controller.kv
         self._keys = controller.keys
         self._streams = StreamService(controller)
-
-    # -- reading ----------------------------------------------------------------------------
-
-    def get(self, cls: type[Object], name: str) -> Object:
-        """Raises NotFoundError."""
-        found = self._controller.view.store.get(cls, name)
-        if found is None:
-            raise _absent(cls, name)
-        return self._shown(found)
-
-    def everything(self, cls: type[Object], selection: Selection) -> Page:
-        """All selected objects, in the order of their names."""
-        store = self._controller.view.store
-        items = [
-            self._shown(obj)
-            for obj in store.objects(cls)
-            if selection.matches(obj.name, obj.metadata.labels)
-        ]
-        return Page(items, store.revision)
-
-    async def page(
-        self, cls: type[Object], selectors: tuple[str, str], limit: int, token: str | None
-    ) -> Page:
-        """One page of the objects that a labelSelector and a fieldSelector select.
-
-        Raises InvalidRequestError, CompactedError when the revision of the first page is gone.
-        """
-        of = (cls.PLURAL, *selectors)
-        if token is None:
-            place = Place(self._controller.view.store.revision, "", of)
-        else:
-            place = Place.parse(token, of)
-            await check_ours(self._kv, self._keys, place.revision)
-        selection = Selection.parse(*selectors)
-        page = await read_page(self._kv, self._keys, cls, selection, limit, place)
-        return Page([self._shown(obj) for obj in page.items], page.revision, page.following)
-
-    def _shown(self, obj: Object) -> Object:
-        """As users see it: what runners of pipelines report is not all in the KV."""
-        if not isinstance(obj, Pipeline):
-            return obj
-        return self._controller.pipelines.shown(obj, self._controller.clock_ms())
-
-    async def history(self, cls: type[Object], name: str, limit: int) -> History:
-        """The last writes of an object. Raises NotFoundError."""
-        label = f"{cls.kind_name()} {name!r}"
-        return await history(self._kv, self._keys.object(cls.PLURAL, name), label, limit)
+        self._reads = ObjectReads(controller.mirror, controller.as_now)
 
     # -- writing ----------------------------------------------------------------------------
 
@@ -141,7 +92,7 @@ class ObjectService:
             raise NotFoundError(f"there is no system topic {name!r}; known ones: {known}")
         controller = self._controller
         try:
-            found = self.get(Topic, SYSTEM_TOPICS[name])
+            found = self._reads.get(Topic, SYSTEM_TOPICS[name])
         except NotFoundError:
             wanted = system_topic(SYSTEM_TOPICS[name], controller.view, controller.now_ms())
             try:
@@ -149,7 +100,7 @@ class ObjectService:
             except ConflictError:
                 # Another client was first.
                 found = await self._read(Topic, wanted.name)
-                await controller.dispatcher.applied(found.revision)
+                await controller.feed.applied(found.revision)
         if found.deleting:
             raise ConflictError(f"{found.kind} {found.name} is being deleted; try again")
         return found
@@ -247,7 +198,7 @@ class ObjectService:
 
     def replicas(self, name: str) -> Replicas:
         """What the replicas of a partition last reported. Raises NotFoundError."""
-        partition, view = self.get(Partition, name), self._controller.view
+        partition, view = self._reads.get(Partition, name), self._controller.view
         if not isinstance(partition, Partition):
             raise AssertionError(f"{name} is no partition")
         return Replicas(items=tuple(_replica(view, partition, i) for i in partition.spec.replicas))
@@ -260,7 +211,7 @@ class ObjectService:
         """
         for _ in range(ATTEMPTS):
             old = await self._read(Partition, name)
-            await self._controller.dispatcher.applied(old.revision)
+            await self._controller.feed.applied(old.revision)
             if isinstance(old, Partition):
                 self._admit_election(old, election)
                 new = with_wish(old, election)
@@ -370,7 +321,7 @@ class ObjectService:
         for _ in range(ATTEMPTS):
             if wanted is not None and wanted != old.revision:
                 raise await conflicts.changed_meanwhile(self._kv, self._key(old), old, str(wanted))
-            await self._controller.dispatcher.applied(old.revision)
+            await self._controller.feed.applied(old.revision)
             admit_delete(old, self._controller.view.store, force=force)
             if old.deleting:
                 return old
@@ -386,7 +337,7 @@ class ObjectService:
                     old = await self._read(cls, name)
                     continue
                 old = old.with_metadata(resource_version=str(rewritten.revision))
-                await self._controller.dispatcher.applied(old.revision)
+                await self._controller.feed.applied(old.revision)
                 admit_delete(old, self._controller.view.store)
                 wanted = wanted and old.revision
             if isinstance(old, Stream):
@@ -429,7 +380,7 @@ class ObjectService:
             if old.deleting:
                 raise await conflicts.being_deleted(self._kv, self._key(old), old)
             # What decides must be at least as new as the object that the write compares.
-            await self._controller.dispatcher.applied(old.revision)
+            await self._controller.feed.applied(old.revision)
             admit_change(old, obj, self._controller.view.store)
             admit_log_dir(obj, old, self._controller.view.provisioning)
             new = old.model_copy(update={"spec": obj.spec}).with_metadata(
@@ -476,13 +427,13 @@ class ObjectService:
         """The object as the KV has it now, not as the mirror had it a moment ago."""
         found = await self._kv.get(self._keys.object(cls.PLURAL, name))
         if found is None:
-            raise _absent(cls, name)
+            raise absent(cls, name)
         return decode_object(cls.PLURAL, found.value, found.mod_revision)[0]
 
     async def _stored(self, obj: Object, revision: int, options: WriteOptions) -> Object:
         if options.dry_run:
             return obj
-        await self._controller.dispatcher.applied(revision)
+        await self._controller.feed.applied(revision)
         return obj.with_metadata(resource_version=str(revision))
 
     async def _taken(self, obj: Object) -> ConflictError | None:
@@ -504,10 +455,6 @@ class ObjectService:
     def _put(self, obj: Object, options: WriteOptions) -> Put:
         value = encode_object(obj, current_cause(), by=options.by, at=written_at())
         return Put(self._key(obj), value)
-
-
-def _absent(cls: type[Object], name: str) -> NotFoundError:
-    return NotFoundError(f"{cls.kind_name()} {name!r} does not exist")
 
 
 def _replica(view: View, partition: Partition, spu_id: int) -> ReplicaAnswer:

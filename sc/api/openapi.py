@@ -27,6 +27,7 @@ from sc.api.older_clients import IGNORE, UNKNOWN_FIELDS_HEADER
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
 from schemas.control.assignments import Assignments
+from schemas.control.controllers import ControllersAnswer
 from schemas.control.streams import (
     REQUEST_PATTERN,
     EpochInfo,
@@ -57,6 +58,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     Assignments,
     ClusterAnswer,
     Compacted,
+    ControllersAnswer,
     ErrorAnswer,
     Events,
     Health,
@@ -129,6 +131,8 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HEALTH: Health,
     Operation.CLUSTER: ClusterAnswer,
     Operation.RECOVER: ClusterAnswer,
+    Operation.CONTROLLERS: ControllersAnswer,
+    Operation.STEP_DOWN: ControllersAnswer,
     Operation.ASSIGNMENTS: Assignments,
     Operation.HISTORY: History,
     Operation.EVENTS: Events,

@@ -86,9 +86,9 @@ class PipelineReports:
                 raise _absent(pipeline.name)
             if found.kv.mod_revision == pipeline.revision:
                 raise NotReadyError("this SC does not lead the cluster any more; ask again")
-            await controller.dispatcher.applied(found.kv.mod_revision)
+            await controller.feed.applied(found.kv.mod_revision)
             return False
-        await controller.dispatcher.applied(result.revision)
+        await controller.feed.applied(result.revision)
         return True
 
 

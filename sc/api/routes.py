@@ -39,6 +39,8 @@ class Operation(Enum):
     METRICS = "metrics"
     CLUSTER = "cluster"
     RECOVER = "recover"
+    CONTROLLERS = "controllers"
+    STEP_DOWN = "stepDown"
     SCHEMAS = "schemas"
     OPENAPI = "openapi"
     ASSIGNMENTS = "assignments"
@@ -130,6 +132,9 @@ class Route:
 
 _WATCH = Parameter(
     "watch", "Answer with server-sent events: first the state, then every change.", Form.FLAG
+)
+_ROLE = Parameter(
+    "role", "leader: only an SC that leads is ready; standby: only one that does not."
 )
 _DRY_RUN = Parameter("dryRun", "Check everything, write nothing.", Form.FLAG)
 _REVISION = Parameter(
@@ -236,7 +241,14 @@ _SINCE = Parameter(
 def routes() -> tuple[Route, ...]:
     """Every route, in the order of the document."""
     return (
-        Route("GET", "/health", Operation.HEALTH, "Whether the SC is ready", errors=(503,)),
+        Route(
+            "GET",
+            "/health",
+            Operation.HEALTH,
+            "Whether the SC is ready",
+            query=(_ROLE,),
+            errors=(503,),
+        ),
         Route("GET", "/metrics", Operation.METRICS, "Metrics in Prometheus' text format"),
         Route("GET", "/v1/cluster", Operation.CLUSTER, "The cluster and the SC that leads it"),
         Route(
@@ -246,6 +258,14 @@ def routes() -> tuple[Route, ...]:
             "Begin a recovery from a restored KV that the SC does not begin by itself",
             query=(_DRY_RUN,),
             errors=(409, 413, 415, 503, 504),
+        ),
+        Route("GET", "/v1/controllers", Operation.CONTROLLERS, "The SCs that run, and who leads"),
+        Route(
+            "POST",
+            "/v1/controllers/step-down",
+            Operation.STEP_DOWN,
+            "Have the SC that leads let another one lead",
+            errors=(409, 503, 504),
         ),
         Route("GET", "/v1/schemas", Operation.SCHEMAS, "JSON Schema of every kind"),
         Route("GET", "/v1/openapi.json", Operation.OPENAPI, "This document"),

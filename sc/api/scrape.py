@@ -12,6 +12,7 @@ from enum import Enum
 from prometheus_client import Gauge
 
 from sc.controller import Controller
+from sc.mirror import Mirror
 from schemas.daemon.metrics import exposition
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu, SpuResolution
@@ -19,9 +20,10 @@ from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution
 
 
-def scrape(controller: Controller) -> bytes:
-    """Bring the gauges up to date, and return all metrics in Prometheus' text format."""
-    metrics, store = controller.metrics, controller.view.store
+def scrape(mirror: Mirror, controller: Controller | None) -> bytes:
+    """Bring the gauges up to date, and return all metrics in Prometheus' text format;
+    ``controller``: if this SC leads."""
+    metrics, store = mirror.metrics, mirror.store
     partitions = store.objects(Partition)
     spus, groups = store.objects(Spu), store.objects(SpuGroup)
     _count(metrics.spus, SpuResolution, (one.status.resolution for one in spus))
@@ -31,11 +33,12 @@ def scrape(controller: Controller) -> bytes:
     _count(metrics.partitions, PartitionResolution, (one.status.resolution for one in partitions))
     metrics.unwritable.set(sum(one.status.writable is False for one in partitions))
     metrics.under_replicated.set(_under_replicated(partitions))
-    metrics.sessions.set(controller.session_count)
-    metrics.queue.set(len(controller.queue))
+    metrics.leads.set(controller is not None)
+    metrics.sessions.set(0 if controller is None else controller.session_count)
+    metrics.queue.set(0 if controller is None else len(controller.queue))
     metrics.revision.set(store.revision)
-    metrics.unreadable.set(len(controller.reader.unreadable))
-    health = controller.kv_health
+    metrics.unreadable.set(len(mirror.reader.unreadable))
+    health = mirror.kv_health
     metrics.kv_up.set(not (health.away_ms or health.unwritable))
     metrics.kv_away.set(health.away_ms / 1000)
     return exposition(metrics.registry)

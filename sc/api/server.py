@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from aiohttp import hdrs, web
 
@@ -31,6 +32,7 @@ from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
 from sc.api.older_clients import is_older, known_to
 from sc.api.pipelines import PipelineReports
+from sc.api.reads import ObjectReads
 from sc.api.requests import (
     BY_HEADER,
     CAUSE_HEADER,
@@ -46,13 +48,22 @@ from sc.api.requests import (
 from sc.api.routes import DEFAULT_EVENTS, DEFAULT_HISTORY, STATISTICS, Operation, Route, routes
 from sc.api.scrape import scrape
 from sc.api.selectors import Selection
+from sc.api.standby import (
+    RETRY_AFTER_MS,
+    STALE_MS,
+    LeaderProxy,
+    check_fresh,
+    is_answered_here,
+)
 from sc.api.statistics import Followed, StatisticsView, Wanted
 from sc.api.stream_answers import StreamAnswers
 from sc.api.streams import StreamService
 from sc.api.subscribers import SubscriberService
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
+from sc.mirror import Mirror
 from schemas.causality import caused_by, new_cause
+from schemas.control.controllers import ControllerRole, ControllersAnswer
 from schemas.daemon.hosts import accepts
 from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import get_logger
@@ -105,23 +116,49 @@ Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
 
+class Office(Protocol):
+    """Who leads, and how this SC lets go."""
+
+    def controllers(self) -> ControllersAnswer:
+        """The SCs that run."""
+
+    def step_down(self) -> None:
+        """Let another SC lead. Raises ConflictError."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What answers requests while this SC leads."""
+
+    controller: Controller
+    objects: ObjectService
+    pipelines: PipelineReports
+    views: StatisticsView
+    streams: Mapping[Operation, Answer]
+
+
 class PublicServer:
-    """Serves one controller. ``hosts`` are names of the SC besides those of this machine, which a
-    request may carry in its header ``Host``; ``logs`` has the SC's own log lines; ``dashboard`` is
-    the address that it tells clients."""
+    """Serves one mirror, and one controller while this SC leads (`lead`). ``hosts`` are names of
+    the SC besides those of this machine, which a request may carry in its header ``Host``; ``logs``
+    has the SC's own log lines; ``dashboard`` is the address that it tells clients. ``office`` and
+    ``proxy``: where several SCs share a KV."""
 
     def __init__(
         self,
-        controller: Controller,
+        mirror: Mirror,
+        office: Office,
         version: str,
         hosts: Iterable[str] = (),
         limits: Limits | None = None,
         logs: LogRing | None = None,
         *,
         dashboard: str | None = None,
+        proxy: LeaderProxy | None = None,
     ) -> None:
         limits = limits or Limits()
-        self._controller = controller
+        self._mirror, self._office, self._proxy = mirror, office, proxy
+        self._desk: _Desk | None = None
+        self._knows_a_leader = False
         self._bodies = Bodies(limits.body_bytes)
         self.guard = ConnectionGuard(
             ConnectionLimits(
@@ -131,14 +168,12 @@ class PublicServer:
                 spare_descriptors=SPARE_DESCRIPTORS,
             )
         )
-        self._objects = ObjectService(controller)
-        self._pipelines = PipelineReports(controller)
+        self._reads = ObjectReads(mirror, self._as_now)
         self._version, self._dashboard = version, dashboard
         self._logs = logs or LogRing(1)
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._documents = Documents()
-        self.feeds = Feeds(controller)
-        self._views = StatisticsView(controller)
+        self.feeds = Feeds(mirror, self._as_now)
         self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
         self._event_ring = EventRing()
@@ -148,6 +183,8 @@ class PublicServer:
             Operation.METRICS: self._metrics,
             Operation.CLUSTER: self._cluster,
             Operation.RECOVER: self._recover,
+            Operation.CONTROLLERS: self._controllers,
+            Operation.STEP_DOWN: self._step_down,
             Operation.SCHEMAS: self._schemas,
             Operation.OPENAPI: self._openapi,
             Operation.ASSIGNMENTS: self._assignments,
@@ -169,19 +206,54 @@ class PublicServer:
             Operation.SYSTEM_TOPIC: self._system_topic,
             Operation.ISSUE: self._issue_secret,
             Operation.REPORT: self._report,
-            **StreamAnswers(
-                StreamService(controller), SubscriberService(controller), self._parsed
-            ).by_operation(),
         }
         for route in routes():
-            self._add(route, answers[route.operation])
+            self._add(route, answers.get(route.operation, self._about_a_stream))
+
+    def lead(self, controller: Controller | None) -> None:
+        """Answer as the SC that leads from now on; None: stand by."""
+        if controller is None:
+            self._desk = None
+            return
+        streams = StreamAnswers(
+            StreamService(controller), SubscriberService(controller), self._parsed
+        )
+        self._desk = _Desk(
+            controller,
+            ObjectService(controller),
+            PipelineReports(controller),
+            StatisticsView(controller),
+            streams.by_operation(),
+        )
+
+    @property
+    def _leading(self) -> _Desk | None:
+        """What answers as the leader, if this SC leads now."""
+        return self._desk if self._desk is not None and self._desk.controller.leads else None
+
+    @property
+    def _at_desk(self) -> _Desk:
+        if (desk := self._leading) is None:
+            raise NotReadyError(
+                "this SC leads no more; try again in a moment", retryAfterMs=RETRY_AFTER_MS
+            )
+        return desk
+
+    def _as_now(self, obj: Object) -> Object:
+        """An object as users see it: some of what it shows is not in the KV."""
+        return obj if self._desk is None else self._desk.controller.as_now(obj)
 
     def _add(self, route: Route, answer: Answer) -> None:
         async def handle(request: web.Request) -> web.StreamResponse:
             # Probes and scrapers may send any parameters.
             pairs = request.query.items() if route.versioned else ()
-            response = await answer(request, route, read_query(route, pairs))
-            trouble = self._controller.kv_health.trouble
+            query = read_query(route, pairs)
+            if self._leading is None:
+                if self._proxy is not None and not is_answered_here(route, query):
+                    return await self._proxy.forward(request)
+                check_fresh(self._mirror, route)
+            response = await answer(request, route, query)
+            trouble = self._mirror.kv_health.trouble
             if trouble is not None and route.versioned and not response.prepared:
                 text = f"what objects say of their state may be old: {trouble}"
                 response.headers.add(WARNING_HEADER, warning_header(text))
@@ -200,11 +272,13 @@ class PublicServer:
         self.feeds.end()
 
     async def _following_events(self, _app: web.Application) -> AsyncIterator[None]:
-        following = self._event_ring.follow(self._controller.kv, self._controller.keys)
+        following = self._event_ring.follow(self._mirror.kv, self._mirror.keys)
         task = asyncio.create_task(following, name="events")
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        if self._proxy is not None:
+            await self._proxy.close()
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -227,11 +301,11 @@ class PublicServer:
                 response = _error(refusal)
         if not response.prepared:
             response.headers[CAUSE_HEADER] = cause
-        self._controller.metrics.requests.labels(request.method, str(response.status)).inc()
+        self._mirror.metrics.requests.labels(request.method, str(response.status)).inc()
         return response
 
     def _advertised(self) -> Iterator[str]:
-        for spu in self._controller.view.store.objects(Spu):
+        for spu in self._mirror.store.objects(Spu):
             yield from (ingress.host for ingress in spu.spec.public_endpoint.ingress)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -251,12 +325,21 @@ class PublicServer:
 
     # -- the cluster ------------------------------------------------------------------------
 
-    async def _health(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        if not self._controller.ready:
+    async def _health(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        desk, held = self._leading, self._mirror.leader_entry
+        role = ControllerRole.STANDBY if desk is None else ControllerRole.LEADER
+        leader = None if held is None else held.name
+        asked = request.query.get("role")
+        if asked in (ControllerRole.LEADER, ControllerRole.STANDBY) and asked != role:
+            raise NotReadyError(f"this SC is the {role.value}", role=role.value, leader=leader)
+        self._knows_a_leader = self._knows_a_leader or desk is not None or held is not None
+        if not self._knows_a_leader:
+            raise NotReadyError("no SC has been elected yet; try again in a moment")
+        if desk is not None and not desk.controller.ready:
             raise NotReadyError(
                 "the SC is looking at every object once after its start; try again in a moment"
             )
-        kv = self._controller.kv_health
+        kv = self._mirror.kv_health
         if kv.away_ms >= KV_AWAY_MS:
             raise NotReadyError(
                 f"the SC has not reached its KV for {kv.away_ms / 1000:.0f} s: {kv.why}; it can"
@@ -265,11 +348,19 @@ class PublicServer:
             )
         if kv.unwritable:
             raise NotReadyError(kv.unwritable)
-        return _json(Health(revision=self._controller.view.store.revision).to_json())
+        if desk is None and self._mirror.stale_ms >= STALE_MS:
+            raise NotReadyError(
+                f"the SC stands by, and has not followed the KV for"
+                f" {self._mirror.stale_ms / 1000:.0f} s",
+                role=role.value,
+            )
+        found = Health(revision=self._mirror.store.revision, role=role, leader=leader)
+        return _json(found.to_json())
 
     async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         headers = {hdrs.CONTENT_TYPE: CONTENT_TYPE}
-        return web.Response(body=scrape(self._controller), headers=headers)
+        controller = None if (desk := self._leading) is None else desk.controller
+        return web.Response(body=scrape(self._mirror, controller), headers=headers)
 
     async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         return self._described()
@@ -277,12 +368,27 @@ class PublicServer:
     async def _recover(self, request: web.Request, _route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         wanted = await self._parsed(request, partial(parse_model, RecoveryRequest))
-        await self._controller.recover(wanted.spu, options.by, dry_run=options.dry_run)
+        await self._at_desk.controller.recover(wanted.spu, options.by, dry_run=options.dry_run)
         return self._described()
 
     def _described(self) -> web.Response:
-        answer = cluster_answer(self._controller, self._version, self._dashboard)
+        answer = cluster_answer(self._at_desk.controller, self._version, self._dashboard)
         return _json(answer.model_dump(mode="json", by_alias=True))
+
+    async def _controllers(
+        self, _request: web.Request, _route: Route, _query: Query
+    ) -> web.Response:
+        return _json(self._office.controllers().model_dump(mode="json", by_alias=True))
+
+    async def _step_down(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        log.info("asked to step down", by=read_by(request.headers.get(BY_HEADER), request.remote))
+        self._office.step_down()
+        return _json(self._office.controllers().model_dump(mode="json", by_alias=True))
+
+    async def _about_a_stream(
+        self, request: web.Request, route: Route, query: Query
+    ) -> web.StreamResponse:
+        return await self._at_desk.streams[route.operation](request, route, query)
 
     async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         return _text(await self._documents.schemas())
@@ -310,7 +416,7 @@ class PublicServer:
         )
         if wanted.topics and (wanted.limit is not None or wanted.after):
             raise InvalidRequestError("limit and continue: topics that are named have no pages")
-        found = await self._views.all(wanted)
+        found = await self._at_desk.views.all(wanted)
         return _text(found.model_dump_json(by_alias=True, exclude_none=True))
 
     async def _watch(self, request: web.Request, _route: Route, query: Query) -> web.StreamResponse:
@@ -324,7 +430,7 @@ class PublicServer:
             raise InvalidRequestError(
                 f"topic and catchingUp: kinds has no {STATISTICS}, of which they choose"
             )
-        send = partial(self._views.follow, wanted=wanted)
+        send = partial(self._at_desk.views.follow, wanted=wanted)
         if not kinds:
             return await self.feeds.run(request, send)
         beside = send if with_statistics else None
@@ -364,25 +470,25 @@ class PublicServer:
         if limit is None:
             if token is not None:
                 raise InvalidRequestError("continue: repeat the limit of the previous page")
-            page = self._objects.everything(cls, selection)
+            page = self._reads.everything(cls, selection)
         else:
-            page = await self._objects.page(cls, selectors, limit, token)
+            page = await self._reads.page(cls, selectors, limit, token)
         return _text(await render(page, older=is_older(request.headers)))
 
     async def _get(self, request: web.Request, route: Route, _query: Query) -> web.Response:
         cls = _kind(route)
-        return _shown(request, self._objects.get(cls, _name(request, cls)))
+        return _shown(request, self._reads.get(cls, _name(request, cls)))
 
     async def _history(self, request: web.Request, route: Route, query: Query) -> web.Response:
         cls = _kind(route)
         limit = query.number("limit") or DEFAULT_HISTORY
-        found = await self._objects.history(cls, _name(request, cls), limit)
+        found = await self._reads.history(cls, _name(request, cls), limit)
         return _json(found.model_dump(mode="json", by_alias=True))
 
     async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         obj = await self._parsed(request, partial(_object_of, _kind(route)))
-        done = await self._objects.create(obj, options)
+        done = await self._at_desk.objects.create(obj, options)
         return self._written(request, done, route)
 
     async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
@@ -392,22 +498,22 @@ class PublicServer:
         obj = await self._parsed(request, partial(_object_of, cls))
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
-        before = self._controller.view.store.get(cls, name)
-        done = await self._objects.replace(obj, options)
+        before = self._mirror.store.get(cls, name)
+        done = await self._at_desk.objects.replace(obj, options)
         return self._written(request, done, route, before)
 
     async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         cls = _kind(route)
         name = _name(request, cls)
-        before = self._controller.view.store.get(cls, name)
+        before = self._mirror.store.get(cls, name)
         async with self._bodies.received(request, MEDIA_TYPE) as body:
             patch = await body.parse(lambda data: data)
 
             async def change(old: Object) -> Object:
                 return await body.run(lambda: parse_object(patched(old, patch)))
 
-            done = await self._objects.patch(cls, name, change, options)
+            done = await self._at_desk.objects.patch(cls, name, change, options)
             return self._written(request, done, route, before)
 
     def _written(
@@ -415,46 +521,46 @@ class PublicServer:
     ) -> web.Response:
         """The answer to a user's write, with warnings; ``before``: the object as it was known."""
         response = _shown(request, obj, route.success)
-        for text in warnings_of(obj, self._controller.view.store, before):
+        for text in warnings_of(obj, self._mirror.store, before):
             response.headers.add(WARNING_HEADER, warning_header(text))
         return response
 
     async def _replicas(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
-        found = self._objects.replicas(_name(request, Partition))
+        found = self._at_desk.objects.replicas(_name(request, Partition))
         return _json(found.model_dump(mode="json", by_alias=True))
 
     async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         election = await self._parsed(request, partial(parse_model, UncleanElection))
-        done = await self._objects.elect(name, election, options)
+        done = await self._at_desk.objects.elect(name, election, options)
         return _shown(request, done, route.success)
 
     async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         truncation = await self._parsed(request, partial(parse_model, Truncation))
-        done = await self._objects.truncate(name, truncation, options)
+        done = await self._at_desk.objects.truncate(name, truncation, options)
         return _shown(request, done, route.success)
 
     async def _archived(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         archived = await self._parsed(request, partial(parse_model, ArchivedRange))
-        done = await self._objects.archived(name, archived, options)
+        done = await self._at_desk.objects.archived(name, archived, options)
         return _shown(request, done, route.success)
 
     async def _system_topic(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
-        found = await self._objects.system_topic(request.match_info["name"], options)
+        found = await self._at_desk.objects.system_topic(request.match_info["name"], options)
         return _shown(request, found, route.success)
 
     async def _issue_secret(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
-        spu = self._objects.get(Spu, _name(request, Spu))
+        spu = self._reads.get(Spu, _name(request, Spu))
         if not isinstance(spu, Spu):
             raise TypeError(spu)
-        secret = await self._controller.secrets.issue(spu.spec.spu_id, options.by)
+        secret = await self._at_desk.controller.secrets.issue(spu.spec.spu_id, options.by)
         response = _json(SpuSecret(spu_id=spu.spec.spu_id, secret=secret).to_json(), route.success)
         response.headers[hdrs.CACHE_CONTROL] = "no-store"
         return response
@@ -463,12 +569,12 @@ class PublicServer:
         by = read_by(request.headers.get(BY_HEADER), request.remote)
         name = _name(request, Pipeline)
         report = await self._parsed(request, partial(parse_model, PipelineReport))
-        return _shown(request, await self._pipelines.take(name, report, by), route.success)
+        return _shown(request, await self._at_desk.pipelines.take(name, report, by), route.success)
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         cls = _kind(route)
-        gone = await self._objects.delete(
+        gone = await self._at_desk.objects.delete(
             cls,
             _name(request, cls),
             options,

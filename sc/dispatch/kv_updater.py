@@ -39,7 +39,7 @@ from sc.kv.interface import (
     Op,
     Put,
 )
-from sc.leadership import Leadership, deposed_text
+from sc.leadership import LEASE_OVER, Leadership, deposed_text
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.control.messages import Tombstone
@@ -74,18 +74,18 @@ class KvUpdater:
         """
         compares, ops = self._transaction(action)
         leadership = self._leadership()
-        guard = leadership.guard
-        result = await self._kv.txn([guard, *compares], ops, [Get(guard.key)])
+        result = await self._kv.txn(
+            [*leadership.guards, *compares],
+            ops,
+            [Get(self._keys.current_office), Get(self._keys.leader)],
+        )
         if not result.succeeded:
-            (found,) = result.responses
+            current, held = (r.kv for r in result.responses if isinstance(r, GetResponse))
             # If a recovery began meanwhile, the revision has changed, but not the leader.
-            if not (
-                isinstance(found, GetResponse)
-                and found.kv is not None
-                and found.kv.value == leadership.holder.encode()
-            ):
-                current = found.kv if isinstance(found, GetResponse) else None
+            if current is None or current.value != leadership.holder.encode():
                 raise FencedError(deposed_text(self._keys, current))
+            if leadership.ended_by(self._keys.leader, held):
+                raise FencedError(LEASE_OVER)
             raise ConflictError(
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )

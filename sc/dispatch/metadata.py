@@ -1,13 +1,11 @@
-"""The metadata dispatcher: the only writer of the local store and of the state of sessions.
+"""The metadata dispatcher: the only writer of the state of sessions.
 
-Every change wakes the controllers of the keys that it concerns, and no others; listeners (the API's
-feeds) see the same changes in the same order. `applied` lets a writer wait until the mirror shows
-its write.
+Every change of the mirror and of a session wakes the controllers of the keys that it concerns, and
+no others. Neighbour: `sc.dispatch.changes` tells of the changes of the mirror.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -27,14 +25,10 @@ from schemas.control.messages import (
 )
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
-from schemas.errors import DeadlineExceededError
 from schemas.ids import election_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
-
-#: How long a writer waits for the mirror to show its write.
-APPLIED_S = 10.0
 
 #: Reports of unknown partitions that are kept in a session.
 MAX_STRANGERS: Final = 100
@@ -42,11 +36,10 @@ MAX_STRANGERS: Final = 100
 log = get_logger(__name__)
 
 Wake = Callable[[Key, str], None]
-Listener = Callable[[Change], None]
 
 
 class MetadataDispatcher:
-    """Applies changes to a view and wakes controllers."""
+    """Keeps the sessions of a view and wakes controllers."""
 
     def __init__(
         self,
@@ -60,58 +53,19 @@ class MetadataDispatcher:
         self._now_ms = now_ms
         self._sessions = sessions
         self._wake = wake
-        self._listeners: set[Listener] = set()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     # -- objects ----------------------------------------------------------------------------
 
-    def apply(self, changes: Iterable[tuple[Change, str]], revision: int) -> None:
-        """Process changes that are in the store, each with its cause, up to ``revision``."""
-        store = self._view.store
-        for change, cause in changes:
-            if isinstance(change, TombstoneChanged) and not change.present:
-                self._forget_deletion(change.tombstone)
-            if isinstance(change, ObjectChanged) and isinstance(change.old, Partition):
-                self._forget_requests(change.old, change.new)
-            if isinstance(change, BellRang):
-                self._view.settled.pop(change.uid, None)
-            for key in affected_keys(change, store):
-                self._wake(key, cause)
-            for listener in tuple(self._listeners):
-                listener(change)
-        if revision > store.revision:
-            store.revision = revision
-            for wanted, future in self._waiters:
-                if wanted <= revision and not future.done():
-                    future.set_result(None)
-            self._waiters = [(w, f) for w, f in self._waiters if not f.done()]
-
-    async def applied(self, revision: int) -> None:
-        """Wait until the mirror is at ``revision`` or above.
-
-        Raises DeadlineExceededError after `APPLIED_S`: the KV does not tell what it holds.
-        """
-        if self._view.store.revision >= revision:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = (revision, future)
-        self._waiters.append(waiter)
-        try:
-            async with asyncio.timeout(APPLIED_S):
-                await future
-        except TimeoutError:
-            raise DeadlineExceededError(
-                f"revision {revision} of the KV was not seen within {APPLIED_S:g} s: the SC is at"
-                f" {self._view.store.revision}; read the object again, then decide"
-            ) from None
-        finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` with every change from now on; gives the function that ends it."""
-        self._listeners.add(listener)
-        return lambda: self._listeners.discard(listener)
+    def changed(self, change: Change, cause: str) -> None:
+        """Follow a change of the mirror."""
+        if isinstance(change, TombstoneChanged) and not change.present:
+            self._forget_deletion(change.tombstone)
+        if isinstance(change, ObjectChanged) and isinstance(change.old, Partition):
+            self._forget_requests(change.old, change.new)
+        if isinstance(change, BellRang):
+            self._view.settled.pop(change.uid, None)
+        for key in affected_keys(change, self._view.store):
+            self._wake(key, cause)
 
     # -- sessions ---------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ and repairs whatever the mirror has missed. The watch goes on meanwhile: what it
 counts if it is later than the listing. An object that does not parse is reported, kept in the KV,
 and not mirrored (what was readable of it before stays); everything else goes on.
 
-This SC does not mirror what a later leader writes: at the revision at which another SC took over,
-reading ends with FencedError, and neither that revision nor a later one is mirrored.
+What the KV says of who leads is told before anything of the same revision is mirrored: a controller
+that another one has replaced stops following the mirror at that point, and says nothing of what the
+other one wrote.
 
 A listing is read page by page, and only differences from the mirror are kept: a repair that finds
 none keeps nothing in memory, and blocks other tasks no longer than one page takes.
@@ -20,20 +21,24 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sc.dispatch.metadata import MetadataDispatcher
+from sc.dispatch.changes import ChangeFeed
 from sc.kv.interface import KV, DeleteEvent, KeyValue, PutEvent, WatchBatch, range_all
 from sc.store.codec import decode_object, decode_tombstone
 from sc.store.local_store import Change, LocalStore
 from schemas.causality import new_cause
 from schemas.control.messages import Tombstone
 from schemas.daemon.logs import get_logger
-from schemas.errors import CompactedError, FencedError, InvalidRequestError, RetryableError
+from schemas.errors import CompactedError, InvalidRequestError, RetryableError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.kinds import BY_KIND, BY_PLURAL
 from schemas.objects.metadata import Object
 from schemas.objects.spu import Spu
 
 RETRY_S = 0.2
+
+NoticeOffice = Callable[[str, KeyValue | None], None]
+"""Takes a key that says what the cluster is, or which SC leads or runs, and what it holds now; None
+if it is absent."""
 
 log = get_logger(__name__)
 
@@ -82,14 +87,16 @@ class KvReader:
         kv: KV,
         keys: ClusterKeys,
         store: LocalStore,
-        dispatcher: MetadataDispatcher,
-        deposed_by: Callable[[KeyValue], bool],
+        feed: ChangeFeed,
+        noticed: NoticeOffice,
     ) -> None:
-        self._deposed_by = deposed_by
+        self._noticed = noticed
         self._kv = kv
         self._keys = keys
         self._store = store
-        self._dispatcher = dispatcher
+        self._feed = feed
+        #: Keys about SCs that the KV held when it was looked at last, and those it always has.
+        self._about_scs = {keys.identity, keys.current_office, keys.leader}
         self._next_revision = 1
         #: Ids, secrets and tombstones of SPUs that are not in the KV: their revisions, and the
         #: missing key.
@@ -99,18 +106,21 @@ class KvReader:
         #: The revision at which the watch last told of a key; kept while listings are going on.
         self._told: dict[str, int] = {}
         self._listings = 0
+        #: Why the watch is broken, so that the mirror may be old; None while it is not.
+        self.broken: str | None = None
 
     async def load(self) -> None:
-        """List everything once; the mirror is complete when this returns. Raises FencedError."""
+        """List everything once; the mirror is complete when this returns."""
         await self._list(new_cause("list"))
 
     async def run(self) -> None:
-        """Follow the KV after `load`. Raises FencedError when another SC has taken over."""
+        """Follow the KV after `load`, for ever."""
         while True:
             try:
                 async with self._kv.watch(self._keys.root, self._next_revision) as watch:
                     async for batch in watch:
                         self._apply(batch)
+                        self.broken = None
             except CompactedError as error:
                 log.warning(
                     "watch compacted, listing again", at=self._next_revision, why=str(error)
@@ -118,10 +128,11 @@ class KvReader:
                 await self._relist()
             except RetryableError as error:
                 log.warning("watch broke, resuming", at=self._next_revision, why=str(error))
+                self.broken = str(error)
                 await asyncio.sleep(RETRY_S)
 
     async def repair(self) -> None:
-        """Compare KV and mirror, and pass on what differs. Raises FencedError."""
+        """Compare KV and mirror, and pass on what differs."""
         await self._list(new_cause("resync"))
 
     async def _relist(self) -> None:
@@ -140,7 +151,11 @@ class KvReader:
                 for kv in page.items:
                     self._add(listing, kv)
                 await asyncio.sleep(0)
+            for key in self._about_scs - listing.keys:
+                if self._told.get(key, 0) <= listing.revision:
+                    self._noticed(key, None)
             self._adopt(listing, cause)
+            self.broken = None
         finally:
             self._listings -= 1
             if not self._listings:
@@ -179,15 +194,17 @@ class KvReader:
             if self._told.get(key, 0) <= listing.revision:
                 del self.unreadable[key]
         self._next_revision = max(self._next_revision, listing.revision + 1)
-        self._dispatcher.apply(changes, listing.revision)
+        self._feed.apply(changes, listing.revision)
 
-    def _check_office(self, kv: KeyValue) -> None:
-        if kv.key == self._keys.current_office and self._deposed_by(kv):
-            raise FencedError("another SC has taken over; this one stops")
+    def _is_about_scs(self, key: str) -> bool:
+        if key.startswith(self._keys.scs):
+            self._about_scs.add(key)
+        return key in self._about_scs
 
     def _add(self, listing: _Listing, kv: KeyValue) -> None:
-        self._check_office(kv)
         listing.keys.add(kv.key)
+        if self._is_about_scs(kv.key) and self._told.get(kv.key, 0) <= kv.mod_revision:
+            self._noticed(kv.key, kv)
         if (where := self._keys.parse_object(kv.key)) is not None:
             cls = BY_PLURAL.get(where[0])
             if cls is not None:
@@ -215,11 +232,10 @@ class KvReader:
             return
         changes: list[tuple[Change, str]] = []
         for event in batch.events:
-            if isinstance(event, PutEvent):
-                self._check_office(event.kv)
-        if self._listings:
-            for event in batch.events:
-                key = event.kv.key if isinstance(event, PutEvent) else event.key
+            key = event.kv.key if isinstance(event, PutEvent) else event.key
+            if self._is_about_scs(key):
+                self._noticed(key, event.kv if isinstance(event, PutEvent) else None)
+            if self._listings:
                 self._told[key] = batch.revision
         for event in batch.events:
             match event:
@@ -228,7 +244,7 @@ class KvReader:
                 case DeleteEvent():
                     changes.extend(self._delete(event))
         self._next_revision = max(self._next_revision, batch.revision + 1)
-        self._dispatcher.apply(changes, batch.revision)
+        self._feed.apply(changes, batch.revision)
 
     def _read(self, kv: KeyValue) -> _Read:
         try:

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 MAX_TXN_OPS: Final = 128
 """Most compares, and most operations in either branch, of one transaction."""
@@ -243,6 +243,9 @@ class KV(ABC):
     Methods may be called concurrently from one event loop. Cancelling a call that writes does not
     undo the write: its outcome is unknown.
     """
+
+    SHARED: ClassVar[bool] = False
+    """Whether processes on several hosts can use one store at the same time."""
 
     @abstractmethod
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:

@@ -29,6 +29,9 @@ HTTP_REQUESTS: Final = MetricDefinition(
     "Requests of the public API by method and status.",
     ("method", "status"),
 )
+LEADS: Final = MetricDefinition(
+    "gauge", "runnel_sc_leads", "1 while this SC leads the cluster, 0 while it stands by."
+)
 SPU_SESSIONS: Final = MetricDefinition("gauge", "runnel_sc_spu_sessions", "SPUs connected now.")
 SESSION_REQUEST: Final = MetricDefinition(
     "histogram",
@@ -93,6 +96,6 @@ KV_ERRORS: Final = MetricDefinition(
 SC_METRICS: Final = (
     *(RECONCILE, ACTIONS, CONFLICTS, QUEUE_KEYS, STORE_REVISION),
     *(SPUS, SPU_GROUPS, TOPICS, PARTITIONS, UNWRITABLE_PARTITIONS, UNDER_REPLICATED_PARTITIONS),
-    *(UNREADABLE_OBJECTS, SPU_SESSIONS, SESSION_REQUEST, HTTP_REQUESTS),
+    *(UNREADABLE_OBJECTS, LEADS, SPU_SESSIONS, SESSION_REQUEST, HTTP_REQUESTS),
     *(KV_UP, KV_AWAY, KV_REQUEST, KV_ERRORS),
 )

@@ -28,6 +28,7 @@ class ScMetrics:
         self.actions = self._counter(metric.ACTIONS)
         self.conflicts = self._counter(metric.CONFLICTS)
         self.requests = self._counter(metric.HTTP_REQUESTS)
+        self.leads = self._gauge(metric.LEADS)
         self.sessions = self._gauge(metric.SPU_SESSIONS)
         self._session_requests = self._histogram(metric.SESSION_REQUEST)
         self.queue = self._gauge(metric.QUEUE_KEYS)

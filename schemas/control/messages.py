@@ -51,9 +51,12 @@ ARCHIVE_PROTOCOL: Final = "runnel.session.archive"
 SEAL_PROTOCOL: Final = "runnel.session.seal"
 #: That of one which also measures the load of segments. An older one is told no limits.
 LOAD_PROTOCOL: Final = "runnel.session.load"
+#: That of one which also knows that a cluster may have several SCs: which of them leads, and where
+#: the others are. An older one is told neither.
+CONTROLLERS_PROTOCOL: Final = "runnel.session.controllers"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
 PROTOCOLS: Final = (
-    LOAD_PROTOCOL,
+    *(CONTROLLERS_PROTOCOL, LOAD_PROTOCOL),
     *(SEAL_PROTOCOL, ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL),
     *(OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
 )
@@ -196,7 +199,8 @@ class HelloPart(Model):
 
 class Welcome(Model):
     """SC → SPU: accepted. ``generation`` counts this SPU's connections. ``proof`` is the SC's, for
-    an SPU that has proven itself."""
+    an SPU that has proven itself. ``controllers``: the private addresses of all SCs that run, for
+    an SPU that has selected `CONTROLLERS_PROTOCOL`."""
 
     type: Literal["welcome"] = "welcome"
     version: int
@@ -207,14 +211,17 @@ class Welcome(Model):
     misses: int
     stamp: Stamp
     proof: str | None = None
+    controllers: tuple[str, ...] | None = None
 
 
 class Reject(Model):
-    """SC → SPU: not accepted, and why; the connection closes."""
+    """SC → SPU: not accepted, and why; the connection closes. ``leader``: the private address of
+    the SC that leads, if this one knows it and the SPU has selected `CONTROLLERS_PROTOCOL`."""
 
     type: Literal["reject"] = "reject"
     code: str
     message: str
+    leader: str | None = None
 
 
 class Heartbeat(Model):

@@ -5,6 +5,8 @@
     /runnel/<cluster>/cluster                       identity of the cluster
     /runnel/<cluster>/office                        the SC that leads
     /runnel/<cluster>/offices/<id>                  tenures of SCs, the latest ones
+    /runnel/<cluster>/election/leader               what an SC holds while it may lead, on its lease
+    /runnel/<cluster>/scs/<id>                      the SCs that run, each on its lease
     /runnel/<cluster>/moved                         the cluster was moved to another store
     /runnel/<cluster>/arriving                      the cluster is being moved into this store
     /runnel/<cluster>/objects/<plural>/<name>       one object
@@ -58,6 +60,19 @@ class ClusterKeys:
 
     def office(self, office: str) -> str:
         return f"{self.root}offices/{office}"
+
+    @property
+    def leader(self) -> str:
+        """What an SC holds on its lease while it may lead."""
+        return f"{self.root}election/leader"
+
+    @property
+    def scs(self) -> str:
+        """Prefix of what the SCs that run say of themselves."""
+        return f"{self.root}scs/"
+
+    def sc(self, sc_id: str) -> str:
+        return f"{self.scs}{sc_id}"
 
     @property
     def moved(self) -> str:

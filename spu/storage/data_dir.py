@@ -5,6 +5,7 @@
     <log dir>/lock                      held with flock while a process uses the directory
     <log dir>/identity.json             format version, cluster uid, SPU id
     <log dir>/journal                   see `spu.storage.journal`
+    <log dir>/controllers.json          the SCs that ran when an SC let the SPU in last
     <log dir>/run.json                  the boot that an SPU last ran in, and whether it stopped
     <log dir>/partitions/<uid>/         one replica: meta.json, checkpoint, segments, indexes
     <log dir>/aside/<uid>-<time>/       a replica that was set aside, for an operator to look at

@@ -67,7 +67,7 @@ def test_an_spu_listens_where_its_object_says(service: str) -> None:
     assert (spu.spec.public_endpoint.host, spu.spec.private_host) == (service, service)
     assert spu.spec.public_endpoint.port == config.public.port
     assert spu.spec.private_endpoint.port == config.private.port
-    assert config.controller == "sc:9004"
+    assert config.controller == ("sc:9004",)
     # Clients outside use the advertised port, too.
     assert published(service) == {config.public.port: config.public.port}
     assert f":{config.http.port}/health" in SERVICES[service]["healthcheck"]["test"][-1]

@@ -22,6 +22,7 @@ from sc.api.answers import ErrorAnswer
 from sc.api.openapi import document
 from sc.api.server import PublicServer
 from sc.controller import Controller
+from sc.election.office import LocalOffice
 from sc.kv.interface import Put
 from sc.kv.memory import MemoryKV
 from sc.store.codec import encode_object
@@ -29,7 +30,7 @@ from schemas.objects.keys import ClusterKeys
 from schemas.objects.manifest.manifest import json_schemas
 from tests.fuzz.connection_targets import Transport
 from tests.fuzz.law import Rejected, options, with_length
-from tests.unit.sc.builders import live, partition_of, spu_of, topic_of
+from tests.unit.sc.builders import SC, live, partition_of, spu_of, topic_of
 
 #: So many turns of the loop and nothing is under way any more: no answer waits for time.
 _TURNS: Final = 300
@@ -80,7 +81,8 @@ async def ask(request: bytes, *, whole: bool) -> tuple[int, str, bytes]:
     """Status, media type and body of the answer. Raises Rejected where none comes."""
     async with asyncio.timeout(_DEADLINE_S), _controller() as controller:
         with mock.patch("sc.api.server.Documents", _Documents):
-            server = PublicServer(controller, "test", ["sc"])
+            server = PublicServer(controller.mirror, LocalOffice(SC), "test", ["sc"])
+            server.lead(controller)
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=0.0)
         await runner.setup()
         assert runner.server is not None
@@ -141,7 +143,7 @@ async def _controller() -> AsyncIterator[Controller]:
     kv = MemoryKV()
     await kv.txn([], list(_objects()))
     controller = await Controller.acquire(kv, "test", grace_ms=0)
-    work = asyncio.create_task(controller.run())
+    work = asyncio.create_task(controller.run_alone())
     try:
         yield controller
     finally:

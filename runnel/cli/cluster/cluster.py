@@ -38,10 +38,17 @@ def start(
             " running). [default: sqlite]"
         ),
     ] = None,
+    scs: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of SCs, of which one leads; more than one need --kv etcd. [default: 1]"
+        ),
+    ] = None,
     base_port: Annotated[
         int | None,
         typer.Option(
-            help="The SC uses P and P+1; SPU i uses P+10+3i and the next two. [default: 9003]"
+            help="SC k uses P+2k and the next one; SPU i uses P+10+3i and the next two."
+            " [default: 9003]"
         ),
     ] = None,
     name: Annotated[
@@ -63,7 +70,7 @@ def start(
     """
     cluster = local_cluster(data_dir)
     is_new = cluster.load() is None
-    plan = cluster.plan(spus, base_port, kv, name, dashboard=dashboard)
+    plan = cluster.plan(spus, base_port, kv, name, dashboard=dashboard, scs=scs)
     before = load_contexts().current
     spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()

@@ -9,7 +9,14 @@ import typer
 
 from runnel.admin.one_shot import OneShotReads
 from runnel.cli import completion
-from runnel.cli.arguments import OutputOption, ScOption, SelectorOption, is_consumers, is_events
+from runnel.cli.arguments import (
+    OutputOption,
+    ScOption,
+    SelectorOption,
+    is_consumers,
+    is_controllers,
+    is_events,
+)
 from runnel.cli.connection import administered, who
 from runnel.cli.render import Output, parse_output, print_objects
 from schemas.errors import InvalidRequestError
@@ -26,7 +33,7 @@ def get(
         str,
         typer.Argument(
             metavar="KIND[,KIND…]",
-            help="spus, topics, partitions, consumers, events, …",
+            help="spus, topics, partitions, consumers, controllers, events, …",
             autocompletion=completion.kinds,
         ),
     ],
@@ -77,7 +84,7 @@ def get(
     ] = None,
     sc: ScOption = None,
 ) -> None:
-    """List objects of a kind, or one object; or named consumers, or events.
+    """List objects of a kind, or one object; or named consumers, controllers, or events.
 
     Events are the last changes of all objects, the newest last: who made them, when, and why.
     """
@@ -103,6 +110,15 @@ def get(
         if watch:
             follow_consumers(name, form, sc)
         print_consumers(name, form, sc)
+        return
+    if is_controllers(kind):
+        if name is not None or selector or sort_by is not None or watch:
+            raise InvalidRequestError(
+                "controllers are no objects: leave NAME, -l, --sort-by and -w out"
+            )
+        from runnel.cli.controllers import print_controllers
+
+        print_controllers(form, sc)
         return
     kinds = list(dict.fromkeys(find_kind(word) for word in kind.split(",")))
     by_scope = scope is not None or tag is not None

@@ -57,6 +57,8 @@ _log = get_logger(__name__)
 class EtcdKV(KV):
     """A store in etcd. Make one with `open`."""
 
+    SHARED = True
+
     def __init__(self, members: Members, *, keep_revisions: int, revision: int) -> None:
         self._members = members
         self._keep_revisions = keep_revisions

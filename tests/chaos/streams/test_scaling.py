@@ -223,9 +223,11 @@ def _place_behind(fleet: Fleet, writing: list[Writing], reading: list[Reading]) 
     ahead, resuming = reading
     seen = resuming.place
 
+    threads: list[Writing | Reading] = [*writing, *reading]
+
     def goes_on() -> bool:
-        assert not [one.failed for one in (*writing, *reading) if one.failed]
-        assert all(one.is_alive() for one in (*writing, *reading))
+        assert not [error for one in threads for error in one.failed]
+        assert all(one.is_alive() for one in threads)
         return resuming.place is not seen
 
     fleet.until(goes_on, "it has resumed")

@@ -13,12 +13,14 @@ import pytest
 from connection_manager.manager import start_private_server
 from sc.api.server import PublicServer, start_public_server
 from sc.controller import Controller
+from sc.election.office import LocalOffice
 from sc.kv import open_kv
 from sc.kv.interface import KV
 from schemas.objects.manifest.validation import parse_object
 from schemas.objects.metadata import Object
 from tests.integration.sc.connections import PRIVATE_LIMITS
 from tests.polling import eventually
+from tests.unit.sc.builders import SC
 
 
 @dataclass
@@ -75,13 +77,14 @@ async def run_sc(
             kv, "test", grace_ms=grace_ms, require_secrets=require_secrets
         )
         private, private_port = await start_private_server(
-            controller.connections, "127.0.0.1", 0, PRIVATE_LIMITS
+            controller.connections.serve, "127.0.0.1", 0, PRIVATE_LIMITS
         )
         stack.push_async_callback(private.cleanup)
-        server = PublicServer(controller, "test")
+        server = PublicServer(controller.mirror, LocalOffice(SC), "test")
+        server.lead(controller)
         public, public_port = await start_public_server(server, "127.0.0.1", 0)
         stack.push_async_callback(public.cleanup)
-        work = asyncio.create_task(controller.run())
+        work = asyncio.create_task(controller.run_alone())
 
         async def stop() -> None:
             work.cancel()

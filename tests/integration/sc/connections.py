@@ -172,7 +172,7 @@ async def bench_of(heartbeat_ms: int = 60_000) -> AsyncIterator[Bench]:
     events.gate.set()
     manager = ConnectionManager(events, IDENTITY, heartbeat_ms=heartbeat_ms, misses=3)
     manager.register("spu-1", 1)
-    runner, port = await start_private_server(manager, "127.0.0.1", 0, PRIVATE_LIMITS)
+    runner, port = await start_private_server(manager.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
     async with aiohttp.ClientSession() as http:
         try:
             yield Bench(manager, events, f"127.0.0.1:{port}", http)

@@ -8,9 +8,11 @@ import pytest
 
 from sc.api.openapi import document
 from sc.api.server import PublicServer
+from sc.election.office import LocalOffice
 from tests.integration.sc.calls import call, created, online
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
+from tests.unit.sc.builders import SC
 
 
 async def test_health_metrics_cluster_and_schemas(sc: RunningSc) -> None:
@@ -54,7 +56,7 @@ async def test_openapi_document(sc: RunningSc) -> None:
 
 async def test_given_a_start_then_no_document_is_made(sc: RunningSc) -> None:
     with mock.patch("sc.api.documents.json.dumps", side_effect=AssertionError("made")) as made:
-        PublicServer(sc.controller, "1")
+        PublicServer(sc.controller.mirror, LocalOffice(SC), "1")
     assert not made.called
 
 

@@ -106,7 +106,7 @@ async def test_given_value_of_a_version_that_kept_no_writers_then_a_conflict_wit
 ) -> None:
     key = sc.controller.keys.object("topics", "t")
     result = await kv.txn([], [Put(key, encode_object(topic_of("t"), "old-1"))])
-    await sc.controller.dispatcher.applied(result.revision)
+    await sc.controller.feed.applied(result.revision)
     status, error = await call(sc, "POST", "/v1/topics", manifest("Topic", "t", {}))
     assert (status, error["message"]) == (409, "Topic t exists")
     assert error["details"] == {
@@ -152,22 +152,18 @@ async def test_given_spu_that_holds_replicas_then_its_deletion_is_refused(sc: Ru
 async def test_given_topic_being_deleted_then_it_cannot_be_changed(sc: RunningSc) -> None:
     await created(sc, "Topic", "t", {})
     store = sc.controller.view.store
-    sc.work.cancel()
-    await asyncio.gather(sc.work, return_exceptions=True)
-    follow = asyncio.create_task(sc.controller.reader.run())
-    try:
-        assert (await call(sc, "DELETE", "/v1/topics/t", by="carol"))[0] == 202
-        assert (await call(sc, "DELETE", "/v1/topics/t"))[0] == 202
-        status, error = await call(sc, "PUT", "/v1/topics/t", manifest("Topic", "t", {}))
-        assert (status, error["message"]) == (
-            409,
-            "Topic t is being deleted; wait until it is gone",
-        )
-        assert error["details"]["by"] == "carol"
-        assert store.object_keys() == {("Topic", "t")}
-    finally:
-        follow.cancel()
-        await asyncio.gather(follow, return_exceptions=True)
+    (controllers,) = [one for one in asyncio.all_tasks() if one.get_name() == "controllers"]
+    controllers.cancel()
+    await asyncio.wait([controllers])
+    assert (await call(sc, "DELETE", "/v1/topics/t", by="carol"))[0] == 202
+    assert (await call(sc, "DELETE", "/v1/topics/t"))[0] == 202
+    status, error = await call(sc, "PUT", "/v1/topics/t", manifest("Topic", "t", {}))
+    assert (status, error["message"]) == (
+        409,
+        "Topic t is being deleted; wait until it is gone",
+    )
+    assert error["details"]["by"] == "carol"
+    assert store.object_keys() == {("Topic", "t")}
 
 
 async def test_given_force_then_the_spu_goes_and_its_partitions_stay_offline_and_name_it(

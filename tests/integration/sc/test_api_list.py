@@ -102,7 +102,7 @@ async def test_given_more_than_the_kv_gives_at_once_then_every_page_is_whole(
             for name in names[start : start + 100]
         ]
         result = await kv.txn([], puts)
-    await sc.controller.dispatcher.applied(result.revision)
+    await sc.controller.feed.applied(result.revision)
     first = await listed(sc, "?limit=550")
     second = await listed(sc, f"?limit=550&continue={first.following}")
     assert first.names + second.names == names
@@ -145,6 +145,6 @@ async def test_given_object_that_does_not_parse_then_pages_leave_it_out(
 ) -> None:
     await created(sc, "Topic", "good", {})
     result = await kv.txn([], [Put(sc.controller.keys.object("topics", "bad"), b"{")])
-    await sc.controller.dispatcher.applied(result.revision)
+    await sc.controller.feed.applied(result.revision)
     assert (await listed(sc, "?limit=5")).names == ["good"]
     assert (await listed(sc, "")).names == ["good"]

@@ -218,7 +218,7 @@ async def test_given_reader_that_takes_nothing_then_cut_off(
     big = topic_of("big").with_metadata(annotations={"a": "x" * 1_000_000})
     key = sc.controller.keys.object("topics", "big")
     revision = (await kv.txn([], [Put(key, encode_object(big, "-"))])).revision
-    await sc.controller.dispatcher.applied(revision)
+    await sc.controller.feed.applied(revision)
     host, port = sc.public.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"GET /v1/topics?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")

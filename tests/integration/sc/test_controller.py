@@ -41,9 +41,9 @@ async def tenure(kv: KV, port: int) -> AsyncIterator[tuple[Controller, int]]:
     """A controller that listens for SPUs on a port of the test's choice."""
     controller = await Controller.acquire(kv, "test", grace_ms=0)
     private, bound = await start_private_server(
-        controller.connections, "127.0.0.1", port, PRIVATE_LIMITS
+        controller.connections.serve, "127.0.0.1", port, PRIVATE_LIMITS
     )
-    work = asyncio.create_task(controller.run())
+    work = asyncio.create_task(controller.run_alone())
     try:
         yield controller, bound
     finally:
@@ -95,4 +95,9 @@ async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of
     assert ended.group_contains(FencedError, match="another SC has taken over")
     current = await kv.get(ClusterKeys("test").current_office)
     assert current is not None
-    assert sc.controller.view.store.revision < current.mod_revision
+    assert not sc.controller.leads
+    # It follows the mirror no more, although that shows what the other one wrote.
+    await kv.txn(
+        [], [Put(ClusterKeys("test").object("spus", "late"), encode_object(spu_of(7), "test"))]
+    )
+    assert not len(sc.controller.queue)

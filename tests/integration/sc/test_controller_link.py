@@ -124,7 +124,9 @@ async def test_the_session_says_what_its_sc_understands(
 
 
 async def test_given_nobody_listens_then_the_link_names_the_address(unused_port: int) -> None:
-    link = ControllerLink(f"127.0.0.1:{unused_port}", SimulatedSpu(1, ""), rng=lambda: 0.0)
+    link = ControllerLink(
+        lambda: [f"127.0.0.1:{unused_port}"], SimulatedSpu(1, ""), rng=lambda: 0.0
+    )
     async with linked(link):
         await eventually(
             lambda: f"cannot reach the SC at 127.0.0.1:{unused_port}" in str(link.trouble)
@@ -137,7 +139,7 @@ async def test_given_a_cut_network_then_attempts_to_connect_are_short(
     """A long one would sleep on after the network has healed."""
     monkeypatch.setattr(client, "CONNECT_TIMEOUT_S", 0.05)
     with silent_port() as port:
-        link = ControllerLink(f"127.0.0.1:{port}", SimulatedSpu(1, ""), rng=lambda: 0.0)
+        link = ControllerLink(lambda: [f"127.0.0.1:{port}"], SimulatedSpu(1, ""), rng=lambda: 0.0)
         async with linked(link):
             await eventually(lambda: "cannot reach the SC" in str(link.trouble), timeout_s=3.0)
 
@@ -179,7 +181,7 @@ async def test_server_that_is_no_sc(answer: str | None, trouble: str) -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     link = ControllerLink(
-        f"127.0.0.1:{runner.addresses[0][1]}", SimulatedSpu(1, ""), rng=lambda: 0.0
+        lambda: [f"127.0.0.1:{runner.addresses[0][1]}"], SimulatedSpu(1, ""), rng=lambda: 0.0
     )
     try:
         async with linked(link):

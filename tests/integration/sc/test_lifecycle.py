@@ -173,7 +173,7 @@ async def test_given_spu_that_left_a_silent_sc_then_its_partitions_stay_online(
         await sc.until("partitions", "t-0", "online")
         sessions = sc.controller.view.sessions
         generation = sessions[1].generation
-        sc.controller.dispatcher.listen(note)
+        sc.controller.feed.listen(note)
         assert spu.session is not None
         spu.session.close("the SC missed 3 heartbeats", SessionEnd.SILENT)
         await eventually(lambda: 1 in sessions and sessions[1].generation > generation)

@@ -113,7 +113,7 @@ async def test_given_a_status_changed_by_hand_then_it_is_put_right(
     data = json.loads(found.value)
     data["status"].update(resolution="insufficientResources", replicaMap=[[7]])
     await kv.txn([], [Put(key, json.dumps(data).encode())])
-    await sc.controller.dispatcher.applied(found.mod_revision + 1)
+    await sc.controller.feed.applied(found.mod_revision + 1)
     topic = await sc.until("topics", "t", "provisioned")
     assert topic.status.replica_map == ((1,), (1,))
 

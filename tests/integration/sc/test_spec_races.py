@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sc.controllers.actions import CreatePartitions
+from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.kv_updater import KvUpdater
-from sc.dispatch.metadata import MetadataDispatcher
 from sc.kv.interface import KV, Put, WatchBatch
 from sc.store.codec import encode_object
 from schemas.errors import ConflictError
@@ -166,14 +166,14 @@ async def test_given_a_placement_that_comes_after_the_look_then_it_fails(sc: Run
 async def test_given_a_mirror_that_does_not_move_then_a_change_ends_in_time(
     sc: RunningSc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sc.dispatch.metadata.APPLIED_S", 0.05)
+    monkeypatch.setattr("sc.dispatch.changes.APPLIED_S", 0.05)
     await created(sc, "Topic", "t", {"partitions": 1})
     await sc.until("topics", "t", "insufficientResources")
     with lagging(sc):
         status, error = await call(sc, "PATCH", "/v1/topics/t", {"spec": {"partitions": 2}})
     assert (status, error["code"]) == (504, "DEADLINE_EXCEEDED")
-    assert not [waiter for waiter in _waiters(sc.controller.dispatcher) if not waiter.done()]
+    assert not [waiter for waiter in _waiters(sc.controller.feed) if not waiter.done()]
 
 
-def _waiters(dispatcher: MetadataDispatcher) -> list[asyncio.Future[None]]:
-    return [future for _, future in dispatcher._waiters]
+def _waiters(feed: ChangeFeed) -> list[asyncio.Future[None]]:
+    return [future for _, future in feed._waiters]

@@ -24,6 +24,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.recovery import RESTORED
+from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.loop import note_election
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
@@ -81,12 +82,14 @@ class SimSc:
         self._dispatcher = MetadataDispatcher(
             self.view, self._states, self._wake, now_ms=self._now_ms
         )
+        self._feed = ChangeFeed(self.view.store)
+        self._feed.follow(self._dispatcher.changed)
         changes: list[tuple[Change, str]] = []
         for found in world.kv.objects():
             change = self.view.store.put(found)
             if change is not None:
                 changes.append((change, CAUSE))
-        self._dispatcher.apply(changes, world.kv.revision)
+        self._feed.apply(changes, world.kv.revision)
         world.kv.watchers.append(self._watched)
         self._tick()
         self._repair()
@@ -166,7 +169,7 @@ class SimSc:
         else:
             change = store.remove(written.kind, written.name)
         changes = [] if change is None else [(change, CAUSE)]
-        self._dispatcher.apply(changes, written.revision)
+        self._feed.apply(changes, written.revision)
         self._end_recovery()
         ready = [w for w in self._waiting if w[0] <= store.revision]
         if ready:

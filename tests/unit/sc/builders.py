@@ -9,6 +9,7 @@ from sc.controllers.spu_group import managed_spu
 from sc.controllers.topic import partition_uid
 from sc.store.local_store import LocalStore
 from sc.store.view import ElectionAsked, Provisioned, Provisioning, SessionState, View
+from schemas.control.controllers import ControllerEntry
 from schemas.control.messages import (
     ElectionRequest,
     LrsRequest,
@@ -58,6 +59,11 @@ SC_PORTS = frozenset({9003, 9004})
 NO_TERM = Term(0)
 TERM_1 = make_term(0, 1)
 TERM_2 = make_term(0, 2)
+
+#: What an SC says of itself.
+SC = ControllerEntry(
+    name="sc:1", public="sc:1", private="sc:2", version="1", since="-", instance="i"
+)
 
 
 def uid_of(kind: str, name: str) -> str:

@@ -48,7 +48,7 @@ async def test_given_long_load_then_spus_have_their_time_to_return_after_it(
     kv: KV, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = 1_000
-    monkeypatch.setattr("sc.controller.boottime_ms", lambda: now_ms)
+    monkeypatch.setattr("sc.mirror.boottime_ms", lambda: now_ms)
     load = KvReader.load
 
     async def long_load(reader: KvReader) -> None:

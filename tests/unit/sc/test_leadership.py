@@ -161,22 +161,24 @@ async def test_given_another_sc_in_office_then_no_recovery_begins_or_ends(kv: KV
     assert (await acquire(kv, KEYS)).identity == Identity(first.cluster_uid)
 
 
-async def test_who_deposes_an_sc(kv: KV) -> None:
+async def test_what_ends_a_leadership(kv: KV) -> None:
     async def current() -> KeyValue:
         found = await kv.get(KEYS.current_office)
         assert found is not None
         return found
 
     first = await acquire(kv, KEYS)
-    assert not first.deposed_by(await current())
+    assert not first.ended_by(KEYS.current_office, await current())
     await begin_recovery(kv, KEYS, first, 1, BEGUN)
-    assert not first.deposed_by(await current()), "its own recovery, whose answer is on its way"
+    assert not first.ended_by(KEYS.current_office, await current()), (
+        "its own recovery, whose answer is on its way"
+    )
     second = await acquire(kv, KEYS)
-    assert first.deposed_by(await current())
+    assert first.ended_by(KEYS.current_office, await current())
     before = await current()
     await acquire(kv, KEYS)
-    assert second.deposed_by(await current())
-    assert not second.deposed_by(before)
+    assert second.ended_by(KEYS.current_office, await current())
+    assert not second.ended_by(KEYS.current_office, before)
 
 
 @pytest.mark.parametrize("stored", [b"{", b"[]", b"{}", b"null", None])

@@ -44,6 +44,7 @@ from sc.controllers.actions import (
 )
 from sc.controllers.spu import runs_by
 from sc.controllers.unclean import wish_of
+from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.loop import note_election
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
@@ -145,6 +146,8 @@ class World:
         self.dispatcher = MetadataDispatcher(
             self.view, self.sessions, self._wake, now_ms=lambda: self.now_ms
         )
+        self.feed = ChangeFeed(self.view.store)
+        self.feed.follow(self.dispatcher.changed)
         self.spus: dict[int, ModelSpu] = {}
         self.steps = 0
         self._generations: dict[int, int] = {}
@@ -433,7 +436,7 @@ class World:
         return report is not None and report.fit and report.storage_id == member.storage_id
 
     def _changed(self, change: Change, revision: int) -> None:
-        self.dispatcher.apply([(change, "-")], revision)
+        self.feed.apply([(change, "-")], revision)
 
     # -- what tests compare -----------------------------------------------------------------
 

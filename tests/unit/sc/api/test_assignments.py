@@ -10,7 +10,7 @@ import pytest
 
 from sc.api import assignments as assignments_module
 from sc.api.assignments import assignments
-from sc.controller import Controller
+from sc.mirror import Mirror
 from schemas.objects.partition import PartitionResolution
 from tests.unit.sc.builders import partition_of, spu_of, topic_of, view_of
 
@@ -27,13 +27,9 @@ async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_
     ]
     view = view_of(topic_of("t"), topic_of("u"), spu_of(1), *found)
     store = view.store
-    controller: Any = SimpleNamespace(
-        view=view,
-        keys=SimpleNamespace(cluster="c"),
-        leadership=SimpleNamespace(cluster_uid="u"),
-    )
+    mirror: Any = SimpleNamespace(store=store, keys=SimpleNamespace(cluster="c"), cluster_uid="u")
     before = store.revision
-    answering = asyncio.create_task(assignments(cast(Controller, controller), frozenset()))
+    answering = asyncio.create_task(assignments(cast(Mirror, mirror), frozenset()))
     await asyncio.sleep(0)
     for partition in found:
         topic = partition.spec.owner.name
@@ -42,6 +38,6 @@ async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_
     answer = await answering
     assert answer.revision == before
     assert [[p.leader for p in one.partitions] for one in answer.topics] == [[1, 1, 1]] * 2
-    again = await assignments(cast(Controller, controller), frozenset())
+    again = await assignments(cast(Mirror, mirror), frozenset())
     assert again.revision == before + 4
     assert [[p.leader for p in one.partitions] for one in again.topics] == [[None] * 3] * 2

@@ -1,14 +1,12 @@
-"""The metadata dispatcher: generations, reports, waiters and listeners."""
+"""The metadata dispatcher: generations, reports and whom it wakes."""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 
 from sc.controllers.actions import Key
 from sc.dispatch.metadata import MAX_STRANGERS, MetadataDispatcher
-from sc.store.local_store import Change, ObjectChanged
+from sc.store.local_store import ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
 from schemas.control.messages import Hello, LoadReport, Obstacles, Report, SpuRequest
@@ -199,7 +197,7 @@ def test_given_tombstone_removed_then_its_confirmation_is_forgotten(
         bench.dispatcher.closed(1, 1, SessionEnd.LOST)
     removed = bench.view.store.remove_tombstone(1, P.uid)
     assert removed is not None
-    bench.dispatcher.apply([(removed, "c")], 7)
+    bench.dispatcher.changed(removed, "c")
     if connected:
         assert bench.sessions[1].deleted == {other.uid: graves[1]}
     else:
@@ -227,52 +225,11 @@ def test_given_refusal_then_all_that_concerns_the_spu_is_looked_at(bench: Bench)
     assert bench.keys() == [SPU_KEY, P_KEY]
 
 
-def test_given_changes_then_keys_carry_their_cause_and_listeners_see_them_in_order() -> None:
+def test_given_changes_then_keys_carry_their_cause() -> None:
     bench = Bench()
-    one, two = topic_of("one", revision=1), topic_of("two", revision=2)
-    changes = [(ObjectChanged(None, one), "c1"), (ObjectChanged(None, two), "c2")]
-    seen: list[Change] = []
-    end = bench.dispatcher.listen(seen.append)
-    bench.dispatcher.apply(changes, 2)
+    for number, name in enumerate(("one", "two"), 1):
+        bench.dispatcher.changed(ObjectChanged(None, topic_of(name, revision=number)), f"c{number}")
     assert bench.woken == [(Key("Topic", "one"), "c1"), (Key("Topic", "two"), "c2")]
-    assert seen == [change for change, _ in changes]
-    end()
-    end()
-    bench.dispatcher.apply(changes, 3)
-    assert len(seen) == 2
-
-
-async def test_given_waiters_then_each_goes_on_at_its_own_revision() -> None:
-    bench = Bench()
-    bench.dispatcher.apply([], 5)
-    await bench.dispatcher.applied(5)
-    waiters = {n: asyncio.create_task(bench.dispatcher.applied(n)) for n in (6, 7, 9)}
-    await asyncio.sleep(0)
-    bench.dispatcher.apply([], 7)
-    await asyncio.gather(waiters[6], waiters[7])
-    assert not waiters[9].done()
-    bench.dispatcher.apply([], 8)
-    await asyncio.sleep(0)
-    assert not waiters[9].done()
-    bench.dispatcher.apply([], 12)
-    await waiters[9]
-
-
-async def test_given_older_revision_then_the_mirror_does_not_go_back() -> None:
-    bench = Bench()
-    bench.dispatcher.apply([], 5)
-    bench.dispatcher.apply([], 3)
-    assert bench.view.store.revision == 5
-
-
-async def test_given_cancelled_waiter_then_the_others_go_on() -> None:
-    bench = Bench()
-    gone, stays = (asyncio.create_task(bench.dispatcher.applied(2)) for _ in range(2))
-    await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
-    bench.dispatcher.apply([], 2)
-    await stays
 
 
 def test_given_room_on_a_disk_then_topics_that_lacked_it_are_looked_at() -> None:
@@ -371,7 +328,7 @@ def test_given_requests_and_a_change(new: Partition | None, left: bool) -> None:
     bench = asking(LED)
     ask = SpuRequest(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
     bench.dispatcher.asked(1, 1, ask)
-    bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], 6)
+    bench.dispatcher.changed(ObjectChanged(LED, new), "c")
     state = bench.sessions[1]
     assert (bool(state.lrs_requests), bool(state.elections)) == (left, left)
 
@@ -381,7 +338,7 @@ def test_given_request_ahead_of_the_mirror_then_it_waits_for_its_revision() -> N
     bench.dispatcher.asked(1, 1, SpuRequest(lrs=(lrs_request_of(LED, live(1), revision=7),)))
     for revision, kept in ((6, True), (7, True), (8, False)):
         new = LED.with_metadata(resource_version=str(revision))
-        bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], revision)
+        bench.dispatcher.changed(ObjectChanged(LED, new), "c")
         assert (LED.uid in bench.sessions[1].lrs_requests) == kept
 
 

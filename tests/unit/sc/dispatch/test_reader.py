@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
 from sc.kv.interface import (
@@ -25,7 +26,7 @@ from sc.kv.interface import (
 from sc.store.codec import decode_object, encode_object, encode_tombstone
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import View
-from schemas.errors import FencedError, UnreachableError
+from schemas.errors import UnreachableError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
 from schemas.objects.topic import Topic
@@ -50,16 +51,20 @@ class Bench:
         self.kv = kv
         self.view = View(sessions={})
         self.woken: list[tuple[str, str]] = []
-        self.dispatcher = MetadataDispatcher(
+        dispatcher = MetadataDispatcher(
             self.view, {}, lambda key, cause: self.woken.append((key.name, cause))
         )
-        self.others: list[bytes] = []
-        self.reader = KvReader(kv, KEYS, self.view.store, self.dispatcher, self._deposed_by)
+        self.feed = ChangeFeed(self.view.store)
+        self.feed.follow(dispatcher.changed)
+        #: Who led, by key, and how many changes had been told of by then.
+        self.offices: list[tuple[str, bytes | None, int]] = []
+        self.reader = KvReader(kv, KEYS, self.view.store, self.feed, self._noticed)
         self.changes: list[Change] = []
-        self.dispatcher.listen(self.changes.append)
+        self.feed.listen(self.changes.append)
 
-    def _deposed_by(self, current: KeyValue) -> bool:
-        return current.value in self.others
+    def _noticed(self, key: str, found: KeyValue | None) -> None:
+        value = None if found is None else found.value
+        self.offices.append((key.removeprefix(KEYS.root), value, len(self.changes)))
 
     def seen(self) -> list[tuple[str, str]]:
         """(what happened, to what) since the last call."""
@@ -139,7 +144,7 @@ async def test_given_writes_then_followed_with_the_cause_of_each(bench: Bench) -
         await bench.kv.txn([], [put(topic_of("a", partitions=2), "api-2")])
         await bench.kv.txn([], [Delete(key_of(topic_of("a")))])
         last = await bench.kv.revision()
-        await bench.dispatcher.applied(last)
+        await bench.feed.applied(last)
     assert bench.seen() == [("added", "a"), ("changed", "a"), ("removed", "a")]
     causes = [cause for _, cause in bench.woken]
     assert causes[:2] == ["api-1", "api-2"]
@@ -153,7 +158,7 @@ async def test_given_tombstones_then_followed(bench: Bench) -> None:
     async with bench.running():
         await bench.kv.txn([], [Put(key, encode_tombstone(grave))])
         await bench.kv.txn([], [Delete(key)])
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
     assert bench.seen() == [("buried", "3"), ("forgotten", "3")]
 
 
@@ -166,14 +171,14 @@ async def test_given_compacted_watch_then_only_the_difference_is_passed_on(bench
     await bench.kv.txn([], [Put(KEYS.spu_id(1), b"x")])
     await bench.kv.compact(await bench.kv.revision())
     async with bench.running():
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
         assert sorted(bench.seen()) == [
             ("added", "added"),
             ("changed", "changed"),
             ("removed", "removed"),
         ]
         await bench.kv.txn([], [put(topic_of("after"))])
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
     assert bench.seen() == [("added", "after")]
 
 
@@ -194,7 +199,7 @@ async def test_given_broken_watch_then_resumed_without_a_gap(
     await bench.reader.load()
     await bench.kv.txn([], [put(topic_of("a"))])
     async with bench.running():
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
     assert len(broken) == 3
     assert bench.seen() == [("added", "a")]
 
@@ -218,7 +223,7 @@ async def test_given_store_that_cannot_be_listed_then_listing_is_tried_again(
 
     monkeypatch.setattr(bench.kv, "range", fails_twice)
     async with bench.running():
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
     assert sorted(bench.seen()) == [("added", "a"), ("added", "b")]
 
 
@@ -288,12 +293,12 @@ async def test_given_writes_while_the_repair_lists_then_it_repairs_the_rest_all_
         await bench.kv.txn([], [put(topic_of("changed")), put(topic_of("new"))])
         await bench.kv.txn([], [Delete(key_of(topic_of("deleted"))), Delete(grave_keys[0])])
         await bench.kv.txn([], [Put(grave_keys[1], encode_tombstone(graves[1]))])
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
         return page
 
     async with bench.running():
         await bench.kv.txn([], [put(topic_of("last"))])
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
         # What the watch has missed.
         store.remove("Topic", "missed")
         store.put(topic_of("stray"))
@@ -359,11 +364,11 @@ async def test_unreadable(bench: Bench, damage: tuple[str, bytes]) -> None:
     assert bench.view.store.tombstone_keys() == set()
     async with bench.running():
         await bench.kv.txn([], [Put(key, value), put(topic_of("later"))])
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
         assert ("Topic", "later") in bench.view.store.object_keys()
         assert list(bench.reader.unreadable) == [key]
         await bench.kv.txn([], [Delete(key)])
-        await bench.dispatcher.applied(await bench.kv.revision())
+        await bench.feed.applied(await bench.kv.revision())
     assert bench.reader.unreadable == {}
 
 
@@ -385,21 +390,24 @@ async def test_given_damage_removed_unseen_then_repair_reports_it_no_longer(benc
     assert bench.reader.unreadable == {}
 
 
-async def test_given_another_sc_takes_office_then_reading_ends_before_what_it_does(
-    kv: KV,
-) -> None:
+async def test_given_who_leads_then_it_is_told_before_what_comes_with_it(kv: KV) -> None:
     bench = Bench(kv)
-    bench.others = [b"other"]
-    await kv.txn([], [Put(KEYS.current_office, b"ours"), put(topic_of("a"))])
+    await kv.txn([], [Put(KEYS.current_office, b"one"), put(topic_of("a"))])
     await bench.reader.load()
-    running = asyncio.create_task(bench.reader.run())
-    await kv.txn([], [put(topic_of("b"))])
-    await eventually(lambda: ("added", "b") in bench.seen())
-    await kv.txn([], [put(topic_of("c")), Put(KEYS.current_office, b"other")])
-    with pytest.raises(FencedError):
-        await running
-    assert bench.seen() == []
-    for read in (bench.reader.repair, bench.reader.load):
-        with pytest.raises(FencedError):
-            await read()
-    assert bench.view.store.get(Topic, "c") is None
+    assert sorted(bench.offices, key=str) == [
+        ("cluster", None, 0),
+        ("election/leader", None, 0),
+        ("office", b"one", 0),
+    ]
+    async with bench.running():
+        await kv.txn([], [put(topic_of("b"))])
+        await eventually(lambda: len(bench.changes) == 2)
+        await kv.txn([], [put(topic_of("c")), Put(KEYS.current_office, b"other")])
+        await kv.txn([], [Put(KEYS.leader, b"lease")])
+        await kv.txn([], [Delete(KEYS.leader), put(topic_of("d"))])
+        await eventually(lambda: len(bench.changes) == 4)
+    assert bench.offices[3:] == [
+        ("office", b"other", 2),
+        ("election/leader", b"lease", 3),
+        ("election/leader", None, 3),
+    ]

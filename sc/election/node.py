@@ -1,0 +1,270 @@
+"""One SC among several over one KV: it stands by, leads when it is elected, and stands by again.
+
+The office is the key `ClusterKeys.leader`, attached to the lease of whoever holds it. The mirror
+shows when nobody does; then every SC tries to write it, and one succeeds. That one is the leader
+from the same transaction on (`sc.leadership.stand`), makes a `Controller`, and takes everything of
+it down again when the lease ends, another SC leads, or it is asked to step down. The process goes
+on as a standby: its mirror stays.
+
+A name belongs to one address, so whoever holds the office under this SC's own name is an earlier
+process of it: its office is taken at once, and a restart does not wait for the old lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from sc.controller import Controller
+from sc.election.keeper import LEASE_MS, LeaseKeeper
+from sc.election.turns import Turns
+from sc.kv.interface import CreateRevisionIs, Delete, KeyValue, ModRevisionIs, Put
+from sc.leadership import Claim, Leadership, stand
+from sc.mirror import Mirror
+from schemas.control.controllers import (
+    ControllerAnswer,
+    ControllerEntry,
+    ControllerRole,
+    ControllersAnswer,
+)
+from schemas.daemon.logs import get_logger
+from schemas.errors import ConflictError, FencedError, NotFoundError, RunnelError
+
+#: How long an SC waits at most before it looks again whether it may stand.
+LOOK_S: Final = 1.0
+RETRY_S: Final = 0.2
+#: How often a standby compares KV and mirror.
+REPAIR_S: Final = 30.0
+
+log = get_logger(__name__)
+
+MakeController = Callable[[Leadership, Callable[[], bool]], Controller]
+"""Makes what leads; the second argument says whether the lease may be relied on now."""
+
+
+class Node:
+    """This SC. ``make`` makes a controller for each leadership; ``leads`` is called with it when it
+    has begun, and with None when it is over."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        me: ControllerEntry,
+        make: MakeController,
+        leads: Callable[[Controller | None], None],
+        *,
+        buckets: int | None = None,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        self._mirror = mirror
+        self._me = me
+        self._make = make
+        self._leads = leads
+        self._buckets = buckets
+        self._turns = Turns()
+        self._news = asyncio.Event()
+        self.keeper = LeaseKeeper(mirror.kv, mirror.clock_ms, self._lease_changed, lease_ms)
+        self._controller: Controller | None = None
+        self._registered = 0
+        mirror.notice_office(self._noticed)
+
+    @property
+    def controller(self) -> Controller | None:
+        """What leads here, if this SC leads."""
+        return self._controller
+
+    def controllers(self) -> ControllersAnswer:
+        """All SCs that run."""
+        held = self._mirror.leader_entry
+        found = self._mirror.controllers | {self._me.name: self._me}
+        return ControllersAnswer(
+            items=tuple(
+                ControllerAnswer(
+                    name=one.name,
+                    role=(
+                        ControllerRole.LEADER
+                        if held is not None and held.name == one.name
+                        else ControllerRole.STANDBY
+                    ),
+                    public=one.public,
+                    private=one.private,
+                    version=one.version,
+                    since=one.since,
+                )
+                for _, one in sorted(found.items())
+            ),
+            asked=self._me.name,
+        )
+
+    def step_down(self) -> None:
+        """Let another SC lead. Raises ConflictError if there is none, or this one does not lead."""
+        if self._controller is None:
+            raise ConflictError(f"SC {self._me.name} does not lead")
+        if not self._mirror.controllers.keys() - {self._me.name}:
+            raise ConflictError(
+                "no other SC runs, so nobody could lead; start another one first:"
+                " runnel sc run -c sc.yaml on another host"
+            )
+        self._turns.stepped_down(self._mirror.clock_ms())
+        self._controller.end(f"SC {self._me.name} steps down")
+
+    async def run(self) -> None:
+        """Follow the KV, and lead in turn, until cancelled; then give the office back."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._mirror.run(), name="mirror")
+                group.create_task(self.keeper.run(), name="lease")
+                group.create_task(self._register(), name="registration")
+                group.create_task(self._lead_in_turn(), name="election")
+                group.create_task(self._repair(), name="repair of a standby")
+        finally:
+            await self.keeper.give_back()
+
+    def _noticed(self, key: str, _found: KeyValue | None) -> None:
+        if key == self._mirror.keys.leader or key == self._mirror.keys.sc(self._me.name):
+            self._news.set()
+
+    def _lease_changed(self) -> None:
+        self._news.set()
+
+    async def _something_happens(self, at_most_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._news.wait()
+        self._news.clear()
+
+    # -- who runs -----------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        """Keep this SC in the list of those that run, on the lease of now."""
+        keys, kv = self._mirror.keys, self._mirror.kv
+        value = self._me.model_dump_json(by_alias=True).encode()
+        while True:
+            lease = self.keeper.lease
+            if lease and lease != self._registered:
+                with suppress(RunnelError):
+                    await kv.txn([], [Put(keys.sc(self._me.name), value, lease)])
+                    self._registered = lease
+            await asyncio.sleep(RETRY_S)
+
+    async def _repair(self) -> None:
+        while True:
+            await asyncio.sleep(REPAIR_S)
+            if self._controller is None:
+                try:
+                    await self._mirror.reader.repair()
+                except RunnelError as error:
+                    log.warning("repair failed, trying again later", why=error.message)
+
+    # -- the office ---------------------------------------------------------------------------
+
+    async def _lead_in_turn(self) -> None:
+        while True:
+            leadership = await self._elected()
+            await self._reign(leadership)
+            # At the end of the process, the end of its lease does this.
+            await self._release(leadership)
+
+    async def _elected(self) -> Leadership:
+        """Wait until this SC is elected."""
+        free_since_ms: int | None = None
+        stands_at_ms = 0
+        while True:
+            now_ms = self._mirror.clock_ms()
+            if not self.keeper.holds() or self._is_held_by_another():
+                free_since_ms = None
+                await self._something_happens(LOOK_S)
+                continue
+            if free_since_ms is None:
+                free_since_ms = now_ms
+                stands_at_ms = self._turns.stands_at(now_ms, random.random())  # noqa: S311
+            if now_ms < stands_at_ms:
+                await self._something_happens((stands_at_ms - now_ms) / 1000)
+                continue
+            if (leadership := await self._stand()) is not None:
+                return leadership
+            free_since_ms = None
+            await self._something_happens(RETRY_S)
+
+    def _is_held_by_another(self) -> bool:
+        if self._mirror.leader is None:
+            return False
+        held = self._mirror.leader_entry
+        return held is None or held.name != self._me.name
+
+    async def _stand(self) -> Leadership | None:
+        keys, kv, old = self._mirror.keys, self._mirror.kv, self._mirror.leader
+        claim = Claim(self.keeper.lease, self._me.model_dump_json(by_alias=True).encode())
+        try:
+            if old is not None:
+                # Of an earlier process of this SC, or of an attempt whose answer was lost.
+                await kv.txn([ModRevisionIs(keys.leader, old.mod_revision)], [Delete(keys.leader)])
+            return await stand(kv, keys, claim, self._buckets)
+        except NotFoundError:
+            # The lease has ended; the keeper takes another one.
+            return None
+        except ConflictError:
+            # The cluster lives elsewhere, or has other buckets: an operator must do something.
+            raise
+        except RunnelError as error:
+            log.warning("could not stand for election, trying again", why=error.message)
+            return None
+
+    async def _reign(self, leadership: Leadership) -> None:
+        try:
+            await self._mirror.feed.applied(leadership.stamp.revision)
+        except RunnelError as error:
+            log.warning("the mirror does not show the election", why=error.message)
+            return
+        if not self.keeper.holds() or leadership.ended_by(
+            self._mirror.keys.leader, self._mirror.leader
+        ):
+            return
+        controller = self._make(leadership, self.keeper.holds)
+        ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")
+        try:
+            await controller.begin()
+            self._controller = controller
+            self._leads(controller)
+            await controller.run()
+        except* FencedError as group:
+            now_ms = self._mirror.clock_ms()
+            if now_ms >= self._turns.not_before_ms:
+                self._turns.lost(now_ms)
+            log.warning("standing by", why=_first(group).message)
+        finally:
+            self._controller = None
+            self._leads(None)
+            ending.cancel()
+
+    async def _until_the_lease_ends(self, controller: Controller) -> None:
+        while True:
+            await asyncio.sleep(max(1, self.keeper.left_ms) / 1000)
+            if not controller.leads:
+                return
+
+    async def _release(self, leadership: Leadership) -> None:
+        """Let go of the office: while the key is there, nobody else may lead."""
+        held = leadership.held
+        while held is not None:
+            try:
+                await self._mirror.kv.txn(
+                    [CreateRevisionIs(held.key, held.revision)], [Delete(held.key)]
+                )
+            except RunnelError as error:
+                log.warning("could not let go of the office, trying again", why=error.message)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+
+def _first(group: BaseExceptionGroup[FencedError]) -> FencedError:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    if not isinstance(found, FencedError):
+        raise TypeError(found)
+    return found

@@ -1,0 +1,130 @@
+"""The mirror of one SC: what every SC keeps of the KV, whether it leads or not.
+
+Start: `load` lists the KV, then `run` follows it for as long as the process lives. Whoever leads
+follows `feed`; the API reads `store`, and listens. It also knows which SCs run and which of them
+holds the office, and for how long it may have missed what happened (`stale_ms`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from sc.dispatch.changes import ChangeFeed
+from sc.dispatch.kv_health import PROBE_S, KvHealth
+from sc.dispatch.reader import KvReader, NoticeOffice
+from sc.kv.interface import KV, KeyValue
+from sc.kv.measured import MeasuredKV
+from sc.metrics.instruments import ScMetrics
+from sc.store.local_store import LocalStore
+from schemas.control.controllers import ControllerEntry
+from schemas.daemon.collector import held
+from schemas.errors import RunnelError
+from schemas.objects.keys import ClusterKeys
+
+
+def boottime_ms() -> int:
+    """Milliseconds that passed, those in which the host was suspended included where possible."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
+def _entry(found: KeyValue) -> ControllerEntry | None:
+    """What an SC says of itself, as far as it parses: a later version may say more."""
+    try:
+        return ControllerEntry.model_validate_json(found.value, extra="ignore")
+    except ValueError:
+        return None
+
+
+class Mirror:
+    """What an SC knows of the KV. ``clock_ms``: milliseconds of a clock that grows also while the
+    host is suspended."""
+
+    def __init__(
+        self, kv: KV, cluster: str, *, clock_ms: Callable[[], int] = lambda: boottime_ms()
+    ) -> None:
+        self.metrics = ScMetrics()
+        self.kv = MeasuredKV(kv, self.metrics.kv_request)
+        self.keys = ClusterKeys(cluster)
+        self.clock_ms = clock_ms
+        self.store = LocalStore()
+        self.feed = ChangeFeed(self.store)
+        self.reader = KvReader(self.kv, self.keys, self.store, self.feed, self._noticed)
+        self.kv_health = KvHealth(self.kv, clock_ms)
+        #: The uid of the cluster; empty before its first SC has led.
+        self.cluster_uid = ""
+        #: What holds the office on a lease: the key's value is a `ControllerEntry`.
+        self.leader: KeyValue | None = None
+        #: The SCs that run, by name.
+        self.controllers: dict[str, ControllerEntry] = {}
+        self._broken_since_ms: int | None = None
+        self._offices: list[NoticeOffice] = []
+
+    @property
+    def leader_entry(self) -> ControllerEntry | None:
+        """What the SC that holds the office says of itself."""
+        return None if self.leader is None else _entry(self.leader)
+
+    @property
+    def stale_ms(self) -> int:
+        """For how long changes of the KV may have been missed; 0 while it is followed."""
+        broken_ms = 0
+        if self._broken_since_ms is not None:
+            broken_ms = max(1, self.clock_ms() - self._broken_since_ms)
+        return max(broken_ms, self.kv_health.away_ms)
+
+    def notice_office(self, noticed: Callable[[str, KeyValue | None], None]) -> Callable[[], None]:
+        """Call ``noticed`` with each key that says who leads and what it holds (None: nothing),
+        before anything of that revision is mirrored; gives the function that ends it."""
+        self._offices.append(noticed)
+        return lambda: self._offices.remove(noticed)
+
+    async def load(self) -> None:
+        """List the KV once. Raises RunnelError."""
+        with held():
+            await self.reader.load()
+
+    async def run(self) -> None:
+        """Follow the KV for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reader.run(), name="kv reader")
+            group.create_task(self._probe(), name="kv health")
+
+    async def _probe(self) -> None:
+        while True:
+            await self.kv_health.probe()
+            await self._mend()
+            await asyncio.sleep(PROBE_S)
+
+    async def _mend(self) -> None:
+        """List again after the watch was broken: whether it goes on shows only when something
+        happens."""
+        if self.reader.broken is None:
+            self._broken_since_ms = None
+            return
+        if self._broken_since_ms is None:
+            self._broken_since_ms = self.clock_ms()
+        elif not self.kv_health.away_ms:
+            with suppress(RunnelError):
+                await self.reader.repair()
+
+    def _noticed(self, key: str, found: KeyValue | None) -> None:
+        if key == self.keys.identity:
+            self._read_identity(found)
+        elif key == self.keys.leader:
+            self.leader = found
+        elif key.startswith(self.keys.scs):
+            self.controllers.pop(key.removeprefix(self.keys.scs), None)
+            if found is not None and (entry := _entry(found)) is not None:
+                self.controllers[entry.name] = entry
+        for noticed in tuple(self._offices):
+            noticed(key, found)
+
+    def _read_identity(self, found: KeyValue | None) -> None:
+        if found is not None:
+            with suppress(ValueError, KeyError, TypeError):
+                self.cluster_uid = str(json.loads(found.value)["uid"])

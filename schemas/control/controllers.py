@@ -1,0 +1,47 @@
+"""SCs of a cluster: what each says of itself, and what clients are told of all."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from schemas.model import Model
+
+
+class ControllerRole(StrEnum):
+    """The leader decides, and has the sessions of SPUs; a standby serves reads and waits."""
+
+    LEADER = "leader"
+    STANDBY = "standby"
+
+
+class ControllerEntry(Model):
+    """What an SC says of itself to the others. ``public`` and ``private``: the addresses at which
+    clients and SPUs reach it (HOST:PORT). ``since``: when it began (ISO 8601, UTC). ``instance``
+    names the process. ``provisions``: the host and the directory of the SPUs that it starts, if it
+    starts any."""
+
+    name: str
+    public: str
+    private: str
+    version: str
+    since: str
+    instance: str
+    provisions: str | None = None
+
+
+class ControllerAnswer(Model):
+    """One SC as clients see it."""
+
+    name: str
+    role: ControllerRole
+    public: str
+    private: str
+    version: str
+    since: str
+
+
+class ControllersAnswer(Model):
+    """All SCs that run, in the order of their names. ``asked``: the one that answers."""
+
+    items: tuple[ControllerAnswer, ...]
+    asked: str

@@ -1,0 +1,273 @@
+"""Several SCs over one KV: one leads, the others stand by, and nobody notices a change of leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+
+from connection_manager.client import ControllerLink
+from sc.controllers.actions import WriteStatus
+from sc.dispatch.kv_updater import KvUpdater
+from sc.kv.interface import KV, ModRevisionIs, Put
+from schemas.errors import ConflictError, FencedError, RunnelError
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
+from tests.integration.sc.conftest import manifest
+from tests.integration.sc.several import LEASE_MS, RunningNode, leader_of, running_node
+from tests.polling import eventually
+from tests.simulated_spu import SimulatedSpu
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+async def nodes(kv: KV) -> AsyncIterator[list[RunningNode]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(running_node(kv)) for _ in range(3)]
+
+
+def others(nodes: list[RunningNode], leader: RunningNode) -> list[RunningNode]:
+    return [one for one in nodes if one is not leader]
+
+
+async def offices(kv: KV, node: RunningNode) -> int:
+    return len((await kv.range(node.mirror.keys.office(""))).items)
+
+
+class LinkedSpu(SimulatedSpu):
+    """An SPU that knows the SCs in the order of a list."""
+
+    def __init__(self, spu_id: int, nodes: list[RunningNode]) -> None:
+        super().__init__(spu_id, "")
+        addresses = [one.private for one in nodes]
+        self.link = ControllerLink(lambda: addresses, self, rng=lambda: 0.0)
+
+
+async def test_given_three_then_one_leads_and_each_knows_all(nodes: list[RunningNode]) -> None:
+    leader = await leader_of(nodes)
+    names = sorted(one.name for one in nodes)
+    for one in nodes:
+        await eventually(lambda one=one: len(one.mirror.controllers) == 3)
+        _, found = await one.call("GET", "/v1/controllers")
+        assert [item["name"] for item in found["items"]] == names
+        roles = {item["name"]: item["role"] for item in found["items"]}
+        assert roles == dict.fromkeys(names, "standby") | {leader.name: "leader"}
+        status, health = await one.call("GET", "/health")
+        assert (status, health["role"]) == (200, roles[one.name])
+        assert (await one.call("GET", "/health?role=leader"))[0] == (200 if one is leader else 503)
+
+
+async def test_given_a_standby_then_it_serves_reads_and_passes_writes_on(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, other = others(nodes, leader)
+    created = manifest("Topic", "t", {})
+    status, answer = await standby.call("POST", "/v1/topics", created, **{"X-Runnel-By": "ann"})
+    assert (status, answer["metadata"]["name"]) == (201, "t")
+    # What it has passed on it shows itself.
+    assert standby.mirror.store.get(Topic, "t") is not None
+    assert (await standby.call("GET", "/v1/topics/t"))[0] == 200
+    await eventually(lambda: other.mirror.store.get(Topic, "t") is not None)
+    assert [
+        item["metadata"]["name"] for item in (await other.call("GET", "/v1/topics"))[1]["items"]
+    ]
+    _, history = await other.call("GET", "/v1/topics/t/history")
+    assert history["items"][-1]["by"] == "ann"
+    status, error = await standby.call("POST", "/v1/topics", created)
+    assert (status, error["message"]) == (409, f"Topic t exists{error['message'][14:]}")
+    _, assignments = await standby.call("GET", "/v1/assignments?topic=t")
+    assert assignments["clusterUid"] == leader.controller.leadership.cluster_uid
+    status, cluster = await standby.call("GET", "/v1/cluster")
+    assert (status, cluster["office"]["office"]) == (200, leader.controller.leadership.holder)
+    patch = {"spec": {"partitions": 2}}
+    async with standby.http.patch(
+        f"http://{standby.public}/v1/topics/t?dryRun=true",
+        json=patch,
+        headers={"Content-Type": "application/merge-patch+json"},
+    ) as response:
+        assert response.status == 200
+
+
+async def test_given_a_feed_of_a_standby_then_it_outlives_the_leader(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    async with standby.http.get(f"http://{standby.public}/v1/topics?watch=true") as response:
+        await leader.call("POST", "/v1/topics", manifest("Topic", "one", {}))
+        await _until_line(response, b'"one"')
+        await leader.die()
+        remaining = others(nodes, leader)
+        successor = await leader_of(remaining)
+        await successor.call("POST", "/v1/topics", manifest("Topic", "two", {}))
+        await _until_line(response, b'"two"')
+
+
+async def test_given_statistics_then_a_standby_passes_the_stream_on(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    path = f"http://{standby.public}/v1/watch?kinds=topics,stats"
+    async with standby.http.get(path) as response:
+        assert response.content_type == "text/event-stream"
+        await _until_line(response, b"synced")
+        await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+        await _until_line(response, b'"t"')
+
+
+async def _until_line(response: aiohttp.ClientResponse, text: bytes) -> None:
+    async with asyncio.timeout(10):
+        while text not in (line := await response.content.readline()):
+            assert line, "the stream ended"
+
+
+async def test_given_no_leader_then_writes_are_refused_with_when_to_try_again(kv: KV) -> None:
+    async with running_node(kv) as one, running_node(kv) as two:
+        leader = await leader_of([one, two])
+        (standby,) = others([one, two], leader)
+        # Nobody stands in the place of the one that dies.
+        standby.node.keeper.lease, kept = 0, standby.node.keeper.lease
+        standby.node._turns.stepped_down(standby.mirror.clock_ms())
+        await leader.die()
+        await eventually(lambda: standby.mirror.leader is None)
+        status, error = await standby.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+        assert (status, error["code"]) == (503, "NOT_READY")
+        assert error["details"]["retryAfterMs"] > 0
+        assert (await standby.call("GET", "/v1/topics"))[0] == 200
+        assert kept
+
+
+async def test_given_the_leader_dies_then_another_one_leads_and_spus_go_there(
+    nodes: list[RunningNode], kv: KV
+) -> None:
+    leader = await leader_of(nodes)
+    await leader.call("POST", "/v1/spus", manifest("Spu", "spu-1", {"spuId": 1}))
+    await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+    spu = LinkedSpu(1, [*others(nodes, leader), leader])
+    async with spu:
+        await eventually(lambda: _term(leader, "t-0") is not None)
+        term = _term(leader, "t-0")
+        before = await offices(kv, leader)
+        await leader.die()
+        remaining = others(nodes, leader)
+        successor = await leader_of(remaining)
+        await eventually(lambda: 1 in successor.controller.view.sessions)
+        assert successor.mirror.store.get(Spu, "spu-1").status.resolution == "online"  # type: ignore[union-attr]
+        assert _term(successor, "t-0") == term, "nobody was elected because of it"
+        assert await offices(kv, successor) == before + 1
+
+
+def _term(node: RunningNode, name: str) -> int | None:
+    found = node.mirror.store.get(Partition, name)
+    return found.status.term if found is not None and found.status.resolution == "online" else None
+
+
+async def test_given_a_step_down_then_another_one_leads_at_once(nodes: list[RunningNode]) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    await eventually(lambda: len(leader.mirror.controllers) == 3)
+    async with asyncio.timeout(LEASE_MS / 1000 * 3):
+        assert (await standby.call("POST", "/v1/controllers/step-down"))[0] == 200
+        await eventually(lambda: not leader.leads)
+        successor = await leader_of(nodes)
+    assert successor is not leader
+    assert not leader.work.done()
+    status, error = await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+    assert status == 201, error
+
+
+async def test_given_one_alone_then_it_does_not_step_down(kv: KV) -> None:
+    async with running_node(kv) as only:
+        await leader_of([only])
+        status, error = await only.call("POST", "/v1/controllers/step-down")
+        assert (status, error["code"]) == (409, "CONFLICT")
+        assert "start another one first" in error["message"]
+        assert only.leads
+
+
+async def test_given_one_that_was_stopped_and_goes_on_then_it_says_and_writes_nothing(
+    nodes: list[RunningNode], kv: KV
+) -> None:
+    leader = await leader_of(nodes)
+    await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+    old = leader.controller
+    # Its lease has ended in the KV as well.
+    await kv.lease_revoke(leader.node.keeper.lease)
+    leader.jump(LEASE_MS)
+    with pytest.raises(Exception, match="lease of this SC has ended"):
+        await old._send(1, None)  # type: ignore[arg-type]
+    assert not old.leads
+    topic = leader.mirror.store.get(Topic, "t")
+    assert topic is not None
+    updater = KvUpdater(leader.mirror.kv, leader.mirror.keys, lambda: old.leadership)
+    with pytest.raises(FencedError):
+        await updater.carry_out(WriteStatus(topic, topic.status))
+    await leader_of(nodes)
+
+
+@pytest.mark.parametrize("guard", ["office", "entry", "lease"])
+async def test_given_one_guard_that_does_not_hold_then_nothing_is_written(
+    kv: KV, guard: str
+) -> None:
+    async with running_node(kv, lease_ms=60_000) as only:
+        await leader_of([only])
+        await only.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+        leadership, keys = only.controller.leadership, only.mirror.keys
+        topic = only.mirror.store.get(Topic, "t")
+        assert topic is not None
+        await only.die()
+        key = {
+            "office": keys.current_office,
+            "entry": keys.office(leadership.holder),
+            "lease": keys.leader,
+        }[guard]
+        found = await kv.get(key)
+        assert found is not None
+        if guard == "lease":
+            await kv.lease_revoke(found.lease)
+        else:
+            await kv.txn([], [Put(key, b"another")])
+        before = await kv.revision()
+        updater = KvUpdater(kv, keys, lambda: leadership)
+        with pytest.raises(RunnelError) as refused:
+            await updater.carry_out(WriteStatus(topic, topic.status))
+        assert refused.type in (FencedError, ConflictError)
+        assert await kv.revision() == before
+
+
+async def test_given_an_earlier_process_of_the_same_name_then_its_office_is_taken_at_once(
+    kv: KV,
+) -> None:
+    async with running_node(kv, lease_ms=60_000) as first:
+        await leader_of([first])
+        me = first.mirror.leader_entry
+        assert me is not None
+        await first.die()
+        async with running_node(kv, lease_ms=60_000) as again:
+            # The same name: a process at the same address.
+            again.node._me, again.name = me, me.name
+            await leader_of([again])
+
+
+async def test_given_an_older_sc_without_a_lease_then_it_is_noticed(kv: KV) -> None:
+    async with running_node(kv, lease_ms=60_000) as one:
+        await leader_of([one])
+        old = one.controller
+        keys = one.mirror.keys
+        await kv.txn([], [Put(keys.current_office, b"older"), Put(keys.office("older"), b"")])
+        await eventually(lambda: not old.leads)
+        # It lets go, and stands again: the older one finds another leader.
+        await leader_of([one])
+        assert one.controller is not old
+        office = await kv.get(keys.current_office)
+        assert office is not None
+        assert office.value != b"older"
+        result = await kv.txn([ModRevisionIs(keys.current_office, office.mod_revision)], [])
+        assert result.succeeded
