@@ -37,6 +37,7 @@ from schemas.control.messages import (
 from schemas.control.older_scs import hello_for
 from schemas.control.parts import hello_parts
 from schemas.control.proof import Exchange, accepts_sc, spu_proof
+from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, error_from
 
@@ -44,6 +45,9 @@ ANSWER_TIMEOUT_S = 5.0
 #: Connecting has a limit of its own: an attempt that began while the network was cut sleeps on
 #: after the cut.
 CONNECT_TIMEOUT_S = 1.0
+#: How long an SC has to answer the first request while others are known: one that stands still
+#: accepts connections all the same.
+GREETING_TIMEOUT_S = 1.5
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
 #: Why a connection ends, as much of it as a close frame takes.
@@ -97,6 +101,8 @@ class ControllerLink:
         #: Why the last attempt failed, None while connected.
         self.trouble: str | None = "not connected yet"
         self._let_in = False
+        #: Whether the last session ended because the SC said nothing more.
+        self._fell_silent = False
 
     async def run(self) -> None:
         """Keep a session open. Ends only by cancellation."""
@@ -112,15 +118,19 @@ class ControllerLink:
     async def _try_all(self, http: aiohttp.ClientSession) -> str:
         """Try each SC once, and each that one of them names as the leader; why all of them, or the
         one that had let this SPU in, ended the connection."""
-        waiting = [self._address, *self._addresses()] if self._address else [*self._addresses()]
+        last = [self._address] if self._address else []
+        others = [one for one in self._addresses() if one not in last]
+        # One that has fallen silent comes last.
+        waiting = [*others, *last] if self._fell_silent else [*last, *others]
         tried: dict[str, str] = {}
+        patience_s = ANSWER_TIMEOUT_S if len(set(waiting)) == 1 else GREETING_TIMEOUT_S
         while waiting:
             self._address = waiting.pop(0)
             if self._address in tried:
                 continue
-            self._let_in = False
+            self._let_in = self._fell_silent = False
             try:
-                reason = await self._connect_once(http)
+                reason = await self._connect_once(http, patience_s)
             except _ElsewhereError as error:
                 reason = error.message
                 waiting[:0] = [error.leader]
@@ -133,10 +143,10 @@ class ControllerLink:
             tried[self._address] = reason
         return "; ".join(dict.fromkeys(tried.values())) or "no address of an SC is known"
 
-    async def _connect_once(self, http: aiohttp.ClientSession) -> str:
+    async def _connect_once(self, http: aiohttp.ClientSession, patience_s: float) -> str:
         hello = self._handler.hello()
         with caused_by(new_cause(f"spu{hello.spu_id}")) as cause:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(patience_s):
                 socket = await http.ws_connect(
                     f"http://{self._address}/session",
                     protocols=PROTOCOLS,
@@ -163,7 +173,9 @@ class ControllerLink:
                 self._backoff.reset()
                 self.trouble = None
                 log.info("connected to the SC", address=self._address, cluster=welcome.cluster)
-                return await session.run()
+                reason = await session.run()
+                self._fell_silent = session.end is SessionEnd.SILENT
+                return reason
             finally:
                 await socket.close()
 

@@ -15,7 +15,7 @@ from tests.browser.chromium import require_chromium
 pytestmark = pytest.mark.slow
 PARTITIONS: Final = 10_000
 CHANGES: Final = 1_000
-MINUTES: Final = 3
+MINUTES: Final = 2
 #: What a screen has beside rows is less; ten thousand rows are not in it.
 MOST_ELEMENTS: Final = 2_000
 

@@ -1,4 +1,4 @@
-"""Several SCs over one KV: one leads, the others stand by, and nobody notices a change of leader."""
+"""Several SCs over one KV: one leads, the others stand by, and no client notices who leads."""
 
 from __future__ import annotations
 

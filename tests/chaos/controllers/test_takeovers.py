@@ -1,0 +1,33 @@
+"""The leading SC is killed, stopped, ended and asked to step down, thirty times, under writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+import pytest
+
+from tests.architecture.source import ROOT
+from tests.contract.kv.etcd_server import require_etcd
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(600)]
+COUNTS: Final = {"--kills": 8, "--stops": 6, "--step-downs": 10, "--ends": 6}
+
+
+def test_given_thirty_takeovers_then_no_record_is_lost_and_nobody_is_elected_for_them() -> None:
+    """The benchmark's own run, with a short lease: its figures are printed, not judged."""
+    counts = [word for name, count in COUNTS.items() for word in (name, str(count))]
+    command = [sys.executable, "-m", "benchmarks.takeovers", "--json", "--lease", "2s", *counts]
+    environment = {**os.environ, "RUNNEL_ETCD": str(require_etcd())}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=580, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(json.dumps(found, indent=2))
+    assert found["takeovers"] == sum(COUNTS.values())
+    assert found["acknowledged"] > 1_000
+    assert (found["lost"], found["twice"], found["elections"]) == (0, 0, 0)
