@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from connection_manager import client
 from connection_manager.client import ControllerLink
-from schemas.control.messages import IDENTIFY_PROTOCOL, PROTOCOLS, Envelope, Heartbeat
+from connection_manager.door import Door
+from connection_manager.manager import start_private_server
+from schemas.control.messages import (
+    IDENTIFY_PROTOCOL,
+    LOAD_PROTOCOL,
+    PROTOCOLS,
+    Envelope,
+    Heartbeat,
+    Reject,
+    decode_envelope,
+)
 from schemas.control.proof import Verifier
-from schemas.errors import InvalidRequestError
-from tests.integration.sc.connections import bench_of
+from schemas.errors import InvalidRequestError, UnreachableError
+from tests.integration.sc.connections import PRIVATE_LIMITS, bench_of
 from tests.polling import eventually
 from tests.silent_port import silent_port
 from tests.simulated_spu import SimulatedSpu
@@ -188,3 +201,98 @@ async def test_server_that_is_no_sc(answer: str | None, trouble: str) -> None:
             await eventually(lambda: trouble in str(link.trouble))
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def standing_by(leader: str | None) -> AsyncIterator[str]:
+    """The private port of an SC that stands by, and names a leader."""
+    door = Door(lambda: leader)
+    runner, port = await start_private_server(door.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_given_a_standby_then_the_link_goes_where_it_says() -> None:
+    async with bench_of() as bench, standing_by(bench.address) as standby:
+        bench.manager.register("spu-1", 1)
+        spu = SimulatedSpu(1, standby)
+        async with spu:
+            await eventually(lambda: spu.link.trouble is None)
+
+
+@pytest.mark.parametrize("protocol", [None, LOAD_PROTOCOL])
+async def test_given_an_older_spu_then_a_standby_says_it_in_words_only(
+    protocol: str | None,
+) -> None:
+    async with standing_by("sc:9004") as standby, aiohttp.ClientSession() as http:
+        protocols = [] if protocol is None else [protocol]
+        async with http.ws_connect(f"http://{standby}/session", protocols=protocols) as socket:
+            await socket.send_str("anything")
+            text = (await socket.receive()).data
+    reject = decode_envelope(text).body
+    assert isinstance(reject, Reject)
+    assert (reject.code, reject.leader) == ("NOT_LEADER", None)
+    assert "sc:9004 leads" in reject.message
+    assert "leader" not in json.loads(text)["body"]
+
+
+async def test_given_several_then_all_are_tried_and_each_says_why(unused_port: int) -> None:
+    async with standing_by(None) as standby:
+        addresses = [f"127.0.0.1:{unused_port}", standby]
+        link = ControllerLink(lambda: addresses, SimulatedSpu(1, ""), rng=lambda: 0.0)
+        async with linked(link):
+            await eventually(lambda: "no SC leads at the moment" in str(link.trouble))
+            assert f"cannot reach the SC at {addresses[0]}" in str(link.trouble)
+
+
+async def test_given_a_leader_that_is_wrong_then_the_link_goes_on_to_others() -> None:
+    """Two that name each other, and themselves: nobody is asked for ever."""
+    async with bench_of() as bench:
+        bench.manager.register("spu-1", 1)
+        named: list[str] = [""]
+        door = Door(lambda: named[0])
+        runner, port = await start_private_server(door.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+        named[0] = f"127.0.0.1:{port}"
+        spu = SimulatedSpu(1, "")
+        spu.link = ControllerLink(lambda: [named[0], bench.address], spu, rng=lambda: 0.0)
+        try:
+            async with spu:
+                await eventually(lambda: spu.link.trouble is None)
+        finally:
+            await runner.cleanup()
+
+
+async def test_given_an_sc_that_accepts_and_says_nothing_then_others_are_asked_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "GREETING_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(client, "ANSWER_TIMEOUT_S", 3_600.0)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        # The kernel accepts for a process that stands still.
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        async with bench_of() as bench:
+            bench.manager.register("spu-1", 1)
+            spu = SimulatedSpu(1, "")
+            spu.link = ControllerLink(lambda: [address, bench.address], spu, rng=lambda: 0.0)
+            async with spu:
+                await eventually(lambda: spu.link.trouble is None)
+
+
+async def test_given_an_sc_that_fell_silent_then_it_is_asked_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+    link = ControllerLink(lambda: ["a:1", "b:2", "c:3"], SimulatedSpu(1, ""), rng=lambda: 0.0)
+
+    async def connect(_http: object, _patience_s: float) -> str:
+        tried.append(link._address)
+        raise UnreachableError("away")
+
+    monkeypatch.setattr(link, "_connect_once", connect)
+    link._address = "b:2"
+    await link._try_all(None)  # type: ignore[arg-type]
+    link._address, link._fell_silent = "b:2", True
+    await link._try_all(None)  # type: ignore[arg-type]
+    assert tried == ["b:2", "a:1", "c:3", "a:1", "c:3", "b:2"]

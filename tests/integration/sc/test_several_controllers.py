@@ -271,3 +271,24 @@ async def test_given_an_older_sc_without_a_lease_then_it_is_noticed(kv: KV) -> N
         assert office.value != b"older"
         result = await kv.txn([ModRevisionIs(keys.current_office, office.mod_revision)], [])
         assert result.succeeded
+
+
+async def test_given_a_mirror_that_may_have_missed_too_much_then_a_standby_answers_no_reads(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    standby.mirror._broken_since_ms = standby.mirror.clock_ms() - 9_000
+    # Nobody mends it meanwhile.
+    standby.mirror._mend = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+    assert (await standby.call("GET", "/v1/topics"))[0] == 200
+    standby.mirror._broken_since_ms -= 1_000
+    for path in ("/v1/topics", "/v1/assignments?topic=t", "/v1/topics?watch=true"):
+        status, error = await standby.call("GET", path)
+        assert (status, error["code"]) == (503, "NOT_READY")
+        assert error["details"]["retryAfterMs"] > 0
+        assert "ask another SC" in error["message"]
+    status, error = await standby.call("GET", "/health")
+    assert (status, error["details"]["role"]) == (503, "standby")
+    # What it passes on needs no mirror.
+    assert (await standby.call("GET", "/v1/cluster"))[0] == 200

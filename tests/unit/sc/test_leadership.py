@@ -11,15 +11,17 @@ import pytest
 from sc.kv import open_kv
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs, Put
 from sc.leadership import (
+    Claim,
     Identity,
     Recovery,
     acquire,
     begin_recovery,
     end_recovery,
     read_back,
+    stand,
 )
 from schemas.control.messages import Stamp
-from schemas.errors import ConflictError, FencedError
+from schemas.errors import ConflictError, FencedError, NotFoundError
 from schemas.objects.keys import ClusterKeys
 
 BEGUN = Recovery("sc", "2026-01-01T00:00:00.000Z", "SPU 1 has seen more", "cause")
@@ -205,3 +207,58 @@ async def test_given_the_key_of_the_leader_is_gone_then_the_error_says_what_to_d
 async def test_given_nothing_was_lost_then_read_back_gives_the_same(kv: KV) -> None:
     leadership = await acquire(kv, KEYS)
     assert await read_back(kv, KEYS, leadership) is leadership
+
+
+async def claim_of(kv: KV, name: str = "one") -> Claim:
+    return Claim(await kv.lease_grant(60_000), name.encode())
+
+
+async def test_given_nobody_leads_then_one_transaction_gives_the_office(kv: KV) -> None:
+    claim = await claim_of(kv)
+    found = await stand(kv, KEYS, claim)
+    assert found is not None
+    held, office = await kv.get(KEYS.leader), await kv.get(KEYS.current_office)
+    assert held is not None
+    assert office is not None
+    assert (held.lease, held.value, office.value) == (claim.lease, b"one", found.holder.encode())
+    assert held.create_revision == office.mod_revision == found.stamp.revision
+    assert (await kv.txn(found.guards, [])).succeeded
+    assert len(found.guards) == 3
+
+
+async def test_given_somebody_leads_then_nothing_is_changed(kv: KV) -> None:
+    first = await stand(kv, KEYS, await claim_of(kv))
+    assert first is not None
+    before = await kv.revision()
+    assert await stand(kv, KEYS, await claim_of(kv, "two")) is None
+    assert await kv.revision() == before
+    assert (await kv.txn(first.guards, [])).succeeded
+
+
+async def test_given_a_lease_that_has_ended_then_nobody_stands(kv: KV) -> None:
+    claim = await claim_of(kv)
+    await kv.lease_revoke(claim.lease)
+    with pytest.raises(NotFoundError):
+        await stand(kv, KEYS, claim)
+    assert await kv.get(KEYS.current_office) is None
+
+
+async def test_what_ends_a_leadership_with_a_lease(kv: KV) -> None:
+    claim = await claim_of(kv)
+    first = await stand(kv, KEYS, claim)
+    assert first is not None
+    assert not first.ended_by(KEYS.leader, await kv.get(KEYS.leader))
+    begun = await begin_recovery(kv, KEYS, first, 1, BEGUN)
+    assert begun.held == first.held
+    assert (await kv.txn(begun.guards, [])).succeeded
+    assert not begun.ended_by(KEYS.leader, await kv.get(KEYS.leader))
+    await kv.lease_revoke(claim.lease)
+    assert begun.ended_by(KEYS.leader, await kv.get(KEYS.leader))
+    assert not (await kv.txn(begun.guards, [])).succeeded
+    with pytest.raises(FencedError):
+        await end_recovery(kv, KEYS, begun)
+    with pytest.raises(FencedError, match="lease of this SC has ended"):
+        await read_back(kv, KEYS, begun)
+    second = await stand(kv, KEYS, await claim_of(kv, "two"))
+    assert second is not None
+    assert begun.ended_by(KEYS.leader, await kv.get(KEYS.leader))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from spu.config import SpuConfig
 
@@ -35,3 +36,24 @@ def test_given_a_loopback_private_host_only_then_it_says_who_is_left_out() -> No
     assert config.contradiction.startswith(
         "private.host is localhost, so only SPUs on this machine"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        pytest.param({}, ("localhost:9004",), id="given-nothing-then-this-machine"),
+        pytest.param({"controller": "sc:9004"}, ("sc:9004",), id="given-one"),
+        pytest.param({"controller": "a:1, b:2"}, ("a:1", "b:2"), id="given-a-text-of-several"),
+        pytest.param({"controller": ["a:1", "[::1]:2"]}, ("a:1", "[::1]:2"), id="given-a-list"),
+    ],
+)
+def test_where_the_scs_are(given: dict[str, object], found: tuple[str, ...]) -> None:
+    assert SpuConfig.model_validate({**FILE, **given}).controller == found
+
+
+@pytest.mark.parametrize(
+    "given", ["", "sc", "http://sc:9004", "sc:port", [], [""], ["a:1", "b"], 9004, None]
+)
+def test_given_what_is_no_address_of_an_sc_then_refused(given: object) -> None:
+    with pytest.raises(ValidationError, match="controller"):
+        SpuConfig.model_validate({**FILE, "controller": given})

@@ -1,0 +1,88 @@
+"""Calls while no SC leads: nothing was done, so they are made again until one does, or in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from runnel.admin import calls
+from runnel.admin.calls import NotConnectedError, ScCalls
+from runnel.net.address import Address, parse_addresses
+from schemas.errors import NotReadyError, RunnelError, UnreachableError
+
+BUSY = NotReadyError("no SC leads at the moment", retryAfterMs=200)
+
+
+class ScriptedCalls(ScCalls):
+    """Gives what it is told, and notes the addresses that were asked and the pauses."""
+
+    def __init__(self, *answers: RunnelError | str) -> None:
+        super().__init__(parse_addresses("a:1,b:2"))
+        self.answers = list(answers)
+        self.asked: list[str] = []
+        self.pauses: list[float] = []
+
+    async def _call_one(
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+    ) -> Any:
+        self.asked.append(address.host)
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, RunnelError):
+            raise found
+        return found
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def result_of(scripted: ScriptedCalls, method: str = "POST") -> Any:
+    return asyncio.run(scripted.call(method, "/v1/topics"))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+def test_given_an_election_then_the_call_waits_for_its_end(method: str) -> None:
+    scripted = ScriptedCalls(BUSY, BUSY, "done")
+    assert result_of(scripted, method) == "done"
+    assert scripted.pauses == [0.2, 0.2]
+
+
+def test_given_the_sc_that_leads_is_gone_then_another_one_says_when_to_ask_again() -> None:
+    gone = NotConnectedError("connection refused")
+    scripted = ScriptedCalls(gone, BUSY, gone, "done")
+    assert result_of(scripted) == "done"
+    assert scripted.asked == ["a", "b", "a", "b"]
+
+
+def test_given_nobody_is_elected_then_the_error_comes_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "NO_LEADER_S", -1.0)
+    scripted = ScriptedCalls(BUSY)
+    with pytest.raises(NotReadyError, match="no SC leads"):
+        result_of(scripted)
+    assert scripted.pauses == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(NotReadyError("the SC is starting"), id="given-another-reason"),
+        pytest.param(NotReadyError("x", retryAfterMs="soon"), id="given-a-time-that-is-none"),
+        pytest.param(UnreachableError("it broke"), id="given-a-post-that-may-have-been-done"),
+    ],
+)
+def test_given_another_error_then_it_is_raised_at_once(error: RunnelError) -> None:
+    scripted = ScriptedCalls(error)
+    with pytest.raises(type(error)):
+        result_of(scripted)
+    assert scripted.pauses == []
+    assert scripted.asked == ["a"]
