@@ -228,6 +228,9 @@ class Controller:
 
     async def begin(self) -> None:
         """Look at everything that the mirror shows, and wait for SPUs."""
+        # Another SC may have taken over while the mirror was loaded.
+        self._notice_office(self.keys.current_office, self.mirror.office)
+        self._notice_office(self.keys.leader, self.mirror.leader)
         self._look_at_everything("list")
         for partition in self.view.store.objects(Partition):
             self.statistics.changed(partition)

@@ -57,6 +57,8 @@ class Mirror:
         self.kv_health = KvHealth(self.kv, clock_ms)
         #: The uid of the cluster; empty before its first SC has led.
         self.cluster_uid = ""
+        #: The name of the tenure of now, in ``office``.
+        self.office: KeyValue | None = None
         #: What holds the office on a lease: the key's value is a `ControllerEntry`.
         self.leader: KeyValue | None = None
         #: The SCs that run, by name.
@@ -115,6 +117,8 @@ class Mirror:
     def _noticed(self, key: str, found: KeyValue | None) -> None:
         if key == self.keys.identity:
             self._read_identity(found)
+        elif key == self.keys.current_office:
+            self.office = found
         elif key == self.keys.leader:
             self.leader = found
         elif key.startswith(self.keys.scs):

@@ -219,10 +219,6 @@ class Node:
         except RunnelError as error:
             log.warning("the mirror does not show the election", why=error.message)
             return
-        if not self.keeper.holds() or leadership.ended_by(
-            self._mirror.keys.leader, self._mirror.leader
-        ):
-            return
         controller = self._make(leadership, self.keeper.holds)
         ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")
         try:

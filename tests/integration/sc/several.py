@@ -71,7 +71,7 @@ class RunningNode:
 
 @asynccontextmanager
 async def running_node(
-    kv: KV, *, lease_ms: int = LEASE_MS, grace_ms: int = 0
+    kv: KV, *, lease_ms: int = LEASE_MS, grace_ms: int = 5_000
 ) -> AsyncIterator[RunningNode]:
     """Run one until the block ends."""
     async with AsyncExitStack() as stack:

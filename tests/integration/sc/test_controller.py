@@ -11,6 +11,7 @@ import pytest
 
 from connection_manager.manager import start_private_server
 from sc.controller import Controller
+from sc.dispatch.reader import KvReader
 from sc.kv.interface import KV, Put
 from sc.leadership import acquire
 from sc.store.codec import encode_object
@@ -101,3 +102,21 @@ async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of
         [], [Put(ClusterKeys("test").object("spus", "late"), encode_object(spu_of(7), "test"))]
     )
     assert not len(sc.controller.queue)
+
+
+async def test_given_another_sc_in_office_while_the_mirror_loads_then_the_first_never_leads(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = KvReader.load
+
+    async def late(reader: KvReader) -> None:
+        await acquire(kv, ClusterKeys("test"))
+        await load(reader)
+
+    monkeypatch.setattr(KvReader, "load", late)
+    controller = await Controller.acquire(kv, "test", grace_ms=0)
+    assert not controller.leads
+    with pytest.raises(ExceptionGroup) as ended:
+        async with asyncio.timeout(15):
+            await controller.run_alone()
+    assert ended.group_contains(FencedError, match="another SC has taken over")

@@ -74,7 +74,7 @@ async def test_given_a_broken_watch_then_it_is_stale_until_it_has_listed_again(
         await eventually(lambda: mirror.stale_ms == 1)
         now_ms = 11_000
         assert mirror.stale_ms == 11_000
-    mirror.reader.repair = repair  # type: ignore[method-assign, assignment]
+    mirror.reader.repair = repair  # type: ignore[method-assign]
     work = asyncio.create_task(mirror._probe())
     await eventually(lambda: mirror.stale_ms == 0)
     assert mirror.store.get(Topic, "t") is not None
