@@ -159,7 +159,9 @@ async def test_given_the_leader_dies_then_another_one_leads_and_spus_go_there(
         remaining = others(nodes, leader)
         successor = await leader_of(remaining)
         await eventually(lambda: 1 in successor.controller.view.sessions)
-        assert successor.mirror.store.get(Spu, "spu-1").status.resolution == "online"  # type: ignore[union-attr]
+        await eventually(
+            lambda: successor.mirror.store.get(Spu, "spu-1").status.resolution == "online"  # type: ignore[union-attr]
+        )
         assert _term(successor, "t-0") == term, "nobody was elected because of it"
         assert await offices(kv, successor) == before + 1
 
