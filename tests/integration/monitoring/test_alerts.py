@@ -40,6 +40,7 @@ GIB = 1 << 30
 WELL: dict[str, str] = {
     f"up{{{SC}}}": "1",
     f"up{{{SPU}}}": "1",
+    f"runnel_sc_leads{{{SC}}}": "1",
     f'runnel_sc_spus{{{SC},resolution="online"}}': "3",
     f'runnel_sc_spus{{{SC},resolution="offline"}}': "0",
     f'runnel_sc_spus{{{SC},resolution="unknown"}}': "0",
@@ -85,6 +86,7 @@ class Cause:
 BEGINS = 4
 CAUSES = {
     "RunnelScDown": Cause({f"up{{{SC}}}": "0"}),
+    "RunnelNoScLeads": Cause({f"runnel_sc_leads{{{SC}}}": "0"}),
     "RunnelSpuDown": Cause({f"up{{{SPU}}}": "0"}),
     "RunnelSpuOffline": Cause({f'runnel_sc_spus{{{SC},resolution="offline"}}': "1"}),
     "RunnelPartitionsOffline": Cause({f'runnel_sc_partitions{{{SC},resolution="offline"}}': "1"}),

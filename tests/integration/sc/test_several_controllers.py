@@ -94,6 +94,20 @@ async def test_given_a_standby_then_it_serves_reads_and_passes_writes_on(
         assert response.status == 200
 
 
+async def test_given_a_request_that_was_passed_on_then_a_standby_does_not_pass_it_on_again(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    topic = manifest("Topic", "t", {})
+    status, error = await standby.call("POST", "/v1/topics", topic, **{"X-Runnel-Via": "sc"})
+    assert (status, error["code"]) == (503, "NOT_READY")
+    assert leader.mirror.store.get(Topic, "t") is None
+    # Whoever leads answers, wherever the request comes from.
+    status, _ = await leader.call("POST", "/v1/topics", topic, **{"X-Runnel-Via": "sc"})
+    assert status == 201
+
+
 async def test_given_a_feed_of_a_standby_then_it_outlives_the_leader(
     nodes: list[RunningNode],
 ) -> None:
@@ -268,6 +282,9 @@ async def test_given_an_older_sc_without_a_lease_then_it_is_noticed(kv: KV) -> N
         # It lets go, and stands again: the older one finds another leader.
         await leader_of([one])
         assert one.controller is not old
+        # Nothing of a leadership survives it: the mirror wakes nobody there.
+        assert (await one.call("POST", "/v1/topics", manifest("Topic", "t", {})))[0] == 201
+        assert len(old.queue) == 0
         office = await kv.get(keys.current_office)
         assert office is not None
         assert office.value != b"older"
