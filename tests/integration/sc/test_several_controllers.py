@@ -94,6 +94,21 @@ async def test_given_a_standby_then_it_serves_reads_and_passes_writes_on(
         assert response.status == 200
 
 
+async def test_given_a_write_through_a_standby_then_it_is_answered_when_its_mirror_shows_it(
+    nodes: list[RunningNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    waited: list[int] = []
+
+    async def applied(revision: int) -> None:
+        waited.append(revision)
+
+    monkeypatch.setattr(standby.mirror.feed, "applied", applied)
+    _, answer = await standby.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+    assert waited == [int(answer["metadata"]["resourceVersion"])]
+
+
 async def test_given_a_request_that_was_passed_on_then_a_standby_does_not_pass_it_on_again(
     nodes: list[RunningNode],
 ) -> None:
