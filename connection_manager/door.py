@@ -44,7 +44,11 @@ class Door:
         if hdrs.ORIGIN in request.headers:
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
         socket = web.WebSocketResponse(max_msg_size=MAX_IDENTITY_BYTES, protocols=PROTOCOLS)
-        await socket.prepare(request)
+        try:
+            await socket.prepare(request)
+        except ConnectionError:
+            # It has gone: an SC that was stopped finds many of these.
+            return socket
         # An answer to somebody who is still sending may be lost with the connection.
         with contextlib.suppress(TimeoutError):
             await socket.receive(FIRST_WORD_S)

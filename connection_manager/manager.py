@@ -244,7 +244,11 @@ class ConnectionManager:
             autoping=True,
             protocols=PROTOCOLS,
         )
-        await socket.prepare(request)
+        try:
+            await socket.prepare(request)
+        except ConnectionError:
+            # It has gone: an SC that was stopped finds many of these.
+            return socket
         claim = _Claim()
         try:
             if socket.ws_protocol is not None:

@@ -62,13 +62,13 @@ class ScConfig(Model):
     which forgets everything when the SC ends."""
     public: Listen = Listen(port=9003)
     """Where the SC listens to clients: REST, assignments, `/metrics` and `/health`."""
-    advertised_host: str | None = Field(default=None, min_length=1)
+    advertised_host: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]+$|^[0-9A-Fa-f:]+$")
     """Host name or IP address at which clients, SPUs and other SCs reach this SC, where several SCs
     share an etcd. Left out: the host of `public`, or the name of the machine where that stands for
     all addresses. No two SCs have the same one with the same port."""
     lease: DurationMs = Millis(6_000)
     """Where several SCs share an etcd: for so long the one that leads may not reach the etcd, or be
-    dead, before another one leads. At least `2s`; etcd counts whole seconds."""
+    dead, before another one leads. `2s` to `60s`; etcd counts whole seconds."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names of the SC. A request to `public` whose header `Host` holds another name is
     refused, so that no web page reaches the SC by a name of its own (DNS rebinding). IP addresses,

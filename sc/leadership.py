@@ -171,6 +171,14 @@ async def stand(
     return await _acquire(kv, keys, buckets, claim)
 
 
+async def check_place(kv: KV, keys: ClusterKeys, buckets: int | None) -> None:
+    """Raise ConflictError when the cluster lives in another store, or has another number of buckets
+    than an SC is told: before the SC serves anybody."""
+    await _check_here(kv, keys)
+    if buckets is not None:
+        await _check_buckets(kv, keys, buckets)
+
+
 async def _acquire(
     kv: KV, keys: ClusterKeys, buckets: int | None, claim: Claim | None
 ) -> Leadership | None:

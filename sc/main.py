@@ -22,11 +22,12 @@ from sc.api.standby import LeaderProxy
 from sc.config import PrivateLimits, ScConfig
 from sc.controller import Controller, MakeProvisioner
 from sc.dispatch.kv_updater import written_at
+from sc.election.names import claim_name, own_process
 from sc.election.node import Node
 from sc.election.office import LocalOffice
 from sc.kv import open_kv
 from sc.kv.interface import KV
-from sc.leadership import Leadership
+from sc.leadership import Leadership, check_place
 from sc.mirror import Mirror
 from sc.provisioning.local import LocalProvisioner
 from schemas.control.controllers import ControllerEntry
@@ -42,6 +43,8 @@ from schemas.errors import InvalidRequestError, RunnelError
 PRIVATE_SPARE_DESCRIPTORS: Final = 32
 #: etcd counts leases in seconds, and a holder stops a second before the end.
 SHORTEST_LEASE_MS: Final = 2_000
+LONGEST_LEASE_MS: Final = 60_000
+EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - nobody listens here
 
 log = get_logger(__name__)
 
@@ -58,10 +61,16 @@ async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
         loop.add_signal_handler(number, stop.set)
     for listen in (config.public, config.private):
         _check_free(listen)
-    if config.lease < SHORTEST_LEASE_MS:
+    if not SHORTEST_LEASE_MS <= config.lease <= LONGEST_LEASE_MS:
         raise InvalidRequestError(
-            f"lease: {config.lease} ms is too short: etcd counts seconds; at least"
-            f" {SHORTEST_LEASE_MS // 1000}s"
+            f"lease: {config.lease} ms; write {SHORTEST_LEASE_MS // 1000}s to"
+            f" {LONGEST_LEASE_MS // 1000}s: for so long nobody leads after the leading SC is gone,"
+            " and etcd counts whole seconds"
+        )
+    if config.advertised_host in EVERYWHERE:
+        raise InvalidRequestError(
+            f"advertisedHost: {config.advertised_host} stands for all addresses; write the name or"
+            " the IP address at which clients, SPUs and other SCs reach this host"
         )
     kv = await open_kv(config.kv)
     try:
@@ -99,6 +108,7 @@ async def _serve_in_turn(
 ) -> None:
     """Stand by, and lead when this SC is elected."""
     mirror = Mirror(kv, config.cluster)
+    await check_place(kv, mirror.keys, config.buckets)
     await mirror.load()
     _check_provisions(config, mirror)
     spare_what_is_there()
@@ -130,7 +140,16 @@ async def _serve_in_turn(
     server = _server(config, mirror, office, logs, proxy)
     async with _serving(config, door, server) as (public, private):
         me = _entry(config, public, private)
-        node = Node(mirror, me, make, leads, buckets=config.buckets, lease_ms=int(config.lease))
+        lease_ms = int(config.lease)
+        node = Node(
+            mirror,
+            me,
+            make,
+            leads,
+            buckets=config.buckets,
+            lease_ms=lease_ms,
+            predecessor=await claim_name(kv, mirror.keys, me, lease_ms),
+        )
         office.node = node
         await _until(stop, node.run())
 
@@ -177,7 +196,7 @@ async def _serving(
 def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
     """What this SC says of itself to others."""
     host = config.advertised_host or config.public.host
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104
+    if host in EVERYWHERE:
         host = socket.gethostname()
     shown = f"[{host}]" if ":" in host else host
     provisions = None
@@ -191,6 +210,7 @@ def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
         since=written_at(),
         instance=secrets.token_hex(8),
         provisions=provisions,
+        **own_process(),
     )
 
 

@@ -7,7 +7,8 @@ fields are the reference page ``docs/reference/spu-yaml.md``.
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
@@ -17,19 +18,26 @@ from schemas.model import Model
 from schemas.objects.quantities import DurationMs, Millis, Size
 from schemas.objects.spu import MAX_SPU_ID, is_loopback
 
+MAX_PORT: Final = 65_535
+
 
 def _listed(value: object) -> object:
-    """One address, several separated by commas, or a list of them."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",")]
-    return value
+    """One address, several separated by commas, or a list of them. Raises ValueError."""
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
+        raise ValueError("write HOST:PORT, or a list of them")
+    found = [one.strip() for one in given]
+    for one in found:
+        host, colon, port = one.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        plain = re.fullmatch(r"[A-Za-z0-9._-]+", host) is not None
+        number = int(port) if port.isascii() and port.isdecimal() else 0
+        if not colon or not (plain or bracketed) or not 0 < number <= MAX_PORT:
+            raise ValueError(f"{one!r} is no address of an SC: write HOST:PORT, such as sc:9004")
+    return found
 
 
-Addresses = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[^\s,/]+:[0-9]{1,5}$")], ...],
-    BeforeValidator(_listed),
-    Field(min_length=1),
-]
+Addresses = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
 class PeerListen(Model):

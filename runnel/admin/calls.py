@@ -59,6 +59,8 @@ class ScCalls(ABC):
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
         self._addresses = list(addresses)
         self.on_warning: OnWarning = _log.warning
+        #: How long a call waits while no SC leads.
+        self.no_leader_s = NO_LEADER_S
         self.by = _header(by or DEFAULT_BY)
         #: What the last answer to a question warned of.
         self._warned: set[str] = set()
@@ -99,7 +101,7 @@ class ScCalls(ABC):
         ``path`` is percent-encoded, as `object_path` gives it.
         """
         data = None if body is None else json.dumps(body).encode()
-        deadline_s = time.monotonic() + NO_LEADER_S
+        deadline_s = time.monotonic() + self.no_leader_s
         while True:
             try:
                 return await self._call_any(method, path, query, data, content_type)

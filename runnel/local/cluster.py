@@ -9,11 +9,13 @@ partitions that other SPUs hold. What came up then runs on, and the caller hears
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from runnel.admin.one_shot import OneShotCalls
 from runnel.contexts import forget_cluster, remember_cluster
@@ -36,6 +38,9 @@ from schemas.errors import (
     error_from,
 )
 from schemas.objects.spu import SpuResolution
+
+#: How long SCs have to say what they do.
+ANSWER_S: Final = 3.0
 
 
 class IncompleteError(RunnelError):
@@ -222,6 +227,11 @@ class ClusterDaemons:
         self.require()
         with self._directory.exclusive():
             state = self.require()
+            if kv == "sqlite" and state.scs > 1:
+                raise ConflictError(
+                    f"the cluster has {state.scs} SCs, and only one can use a file: stop it, start"
+                    " it with --scs 1, and move it then"
+                )
             old = state.plan(self.data_dir)
             new = replace(old, kv=kv)
             if new.kv_url == old.kv_url:
@@ -326,7 +336,9 @@ class ClusterDaemons:
         """Ids, pids, ports and states of all daemons. Raises NotFoundError."""
         state = self.require()
         plan = state.plan(self.data_dir)
-        resolutions = _spu_resolutions(plan.sc_address)
+        roles = _sc_roles(plan)
+        answering = [f"{HOST}:{o.ports['public']}" for o in plan.controllers if o.name in roles]
+        resolutions = _spu_resolutions(",".join(answering)) if answering else None
 
         def row(
             number: int,
@@ -351,8 +363,7 @@ class ClusterDaemons:
         sc_alive = any(
             runs_with(state.processes.get(one.name), self.data_dir) for one in plan.controllers
         )
-        roles = _sc_roles(plan)
-        unknown = "starting" if sc_alive else "unknown: the SC is stopped"
+        unknown = "unknown: no SC answers" if sc_alive else "unknown: the SC is stopped"
         return {
             "cluster": plan.cluster,
             "address": plan.sc_address,
@@ -360,7 +371,7 @@ class ClusterDaemons:
             "kv": without_password(plan.kv),
             "etcd": [daemon(plan.etcd, "running")] if plan.kv == "etcd" else [],
             "dashboard": [daemon(plan.dashboard, "running")] if plan.with_dashboard else [],
-            "sc": [daemon(one, roles.get(one.name, "starting")) for one in plan.controllers],
+            "sc": [daemon(one, roles.get(one.name, "does not answer")) for one in plan.controllers],
             "spus": [
                 row(s.spu_id, s.name, s.ports, s.process, (resolutions or {}).get(s.name, unknown))
                 for s in self._directory.spus()
@@ -454,14 +465,27 @@ def _all_there(plan: ClusterPlan, names: Collection[str]) -> bool:
 
 
 def _sc_roles(plan: ClusterPlan) -> dict[str, str]:
-    """What the SCs that answer do, by their names."""
-    found = {}
-    for one in plan.controllers:
-        address = f"{HOST}:{one.ports['public']}"
-        with suppress(RunnelError):
-            role = OneShotCalls(address).call("GET", "/health").get("role", "leader")
+    """What the SCs do, by the names of those that answer soon: one that stands still is not waited
+    for."""
+    found: dict[str, str] = {}
+
+    def ask(one: Daemon) -> None:
+        calls = OneShotCalls(f"{HOST}:{one.ports['public']}")
+        try:
+            role = calls.call("GET", "/health").get("role", "leader")
             found[one.name] = "running" if plan.scs == 1 else str(role)
-    return found
+        except UnreachableError:
+            pass
+        except RunnelError:
+            found[one.name] = "not ready"
+
+    asking = [threading.Thread(target=ask, args=(one,), daemon=True) for one in plan.controllers]
+    for thread in asking:
+        thread.start()
+    deadline = time.monotonic() + ANSWER_S
+    for thread in asking:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(found)
 
 
 def _spu_resolutions(address: str) -> dict[str, str] | None:

@@ -52,8 +52,8 @@ from sc.api.standby import (
     RETRY_AFTER_MS,
     STALE_MS,
     LeaderProxy,
-    check_fresh,
     is_answered_here,
+    is_too_old,
 )
 from sc.api.statistics import Followed, StatisticsView, Wanted
 from sc.api.stream_answers import StreamAnswers
@@ -251,7 +251,10 @@ class PublicServer:
             if self._leading is None:
                 if self._proxy is not None and not is_answered_here(route, query):
                     return await self._proxy.forward(request)
-                check_fresh(self._mirror, route)
+                if self._proxy is not None and is_too_old(self._mirror, route):
+                    found = await self._proxy.fresher(request)
+                    if found is not None:
+                        return found
             response = await answer(request, route, query)
             trouble = self._mirror.kv_health.trouble
             if trouble is not None and route.versioned and not response.prepared:

@@ -7,8 +7,9 @@ when the mirror of the standby shows it, so that a client which reads next finds
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -29,8 +30,12 @@ CONNECT_S: Final = 1.0
 SILENCE_S: Final = 40.0
 #: What clients are told to wait before they ask again while nobody leads.
 RETRY_AFTER_MS: Final = 200
-#: A mirror that may have missed so much answers no reads.
+#: A mirror that may have missed so much answers no reads, if that of another SC may.
 STALE_MS: Final = 10_000
+#: How long it is believed that no other SC has a fresher one.
+BELIEVED_MS: Final = 5_000
+#: How often it is looked whether the SC that was asked still leads.
+LOOK_S: Final = 0.2
 _BY_THE_MIRROR: Final = frozenset(
     {
         *(Operation.HEALTH, Operation.METRICS, Operation.SCHEMAS, Operation.OPENAPI),
@@ -63,14 +68,9 @@ def is_answered_here(route: Route, query: Query) -> bool:
     return STATISTICS not in kinds and Pipeline.PLURAL not in kinds
 
 
-def check_fresh(mirror: Mirror, route: Route) -> None:
-    """Raise NotReadyError when a standby's mirror is too old to answer from."""
-    if route.operation in _OF_OBJECTS and (age_ms := mirror.stale_ms) >= STALE_MS:
-        raise NotReadyError(
-            f"this SC stands by, and has not followed the KV for {age_ms / 1000:.0f} s; ask another"
-            " SC",
-            retryAfterMs=RETRY_AFTER_MS,
-        )
+def is_too_old(mirror: Mirror, route: Route) -> bool:
+    """Whether what a standby's mirror shows may be too old to answer from."""
+    return route.operation in _OF_OBJECTS and mirror.stale_ms >= STALE_MS
 
 
 class LeaderProxy:
@@ -84,6 +84,7 @@ class LeaderProxy:
         self._me = me
         self._leader = leader
         self._session: aiohttp.ClientSession | None = None
+        self._none_fresher_until_ms = 0
 
     async def close(self) -> None:
         if self._session is not None:
@@ -93,10 +94,49 @@ class LeaderProxy:
         """The leader's answer. Raises NotReadyError if nothing was sent to it, else
         DeadlineExceededError when it did not answer."""
         leader = self._leader()
-        if leader is None or leader.name == self._me or VIA_HEADER in request.headers:
+        if VIA_HEADER in request.headers:
             raise NotReadyError(
-                "no SC leads at the moment; try again in a moment", retryAfterMs=RETRY_AFTER_MS
+                "this SC does not lead, and the request was passed on to it; try again in a moment",
+                retryAfterMs=RETRY_AFTER_MS,
             )
+        if leader is None or leader.name == self._me:
+            raise self._no_leader()
+        return await self._pass_on(request, leader)
+
+    def _no_leader(self) -> NotReadyError:
+        health = self._mirror.kv_health
+        if health.trouble is None:
+            said = "no SC leads at the moment; try again in a moment"
+            return NotReadyError(said, retryAfterMs=RETRY_AFTER_MS)
+        return NotReadyError(
+            f"no SC leads at the moment: {health.trouble}",
+            retryAfterMs=RETRY_AFTER_MS,
+            kvAwayMs=health.away_ms,
+        )
+
+    async def fresher(self, request: web.Request) -> web.StreamResponse | None:
+        """The answer of another SC whose mirror is not too old; None if there is none. Raises
+        NotReadyError for a request that another SC has passed on."""
+        if VIA_HEADER in request.headers:
+            raise NotReadyError(
+                f"this SC stands by, and has not followed the KV for"
+                f" {self._mirror.stale_ms / 1000:.0f} s",
+                retryAfterMs=RETRY_AFTER_MS,
+            )
+        now_ms = self._mirror.clock_ms()
+        if now_ms < self._none_fresher_until_ms:
+            return None
+        for other in [*self._mirror.controllers.values()]:
+            if other.name == self._me:
+                continue
+            with suppress(RunnelError):
+                found = await self._pass_on(request, other)
+                if found.prepared or found.status < web.HTTPServiceUnavailable.status_code:
+                    return found
+        self._none_fresher_until_ms = self._mirror.clock_ms() + BELIEVED_MS
+        return None
+
+    async def _pass_on(self, request: web.Request, leader: ControllerEntry) -> web.StreamResponse:
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
             self._session = aiohttp.ClientSession(timeout=limits, auto_decompress=False)
@@ -111,8 +151,11 @@ class LeaderProxy:
         url = URL(f"http://{leader.public}{request.raw_path}", encoded=True)
         response: web.StreamResponse | None = None
         try:
-            async with self._session.request(
-                request.method, url, headers=headers, data=data, allow_redirects=False
+            async with await self._while_it_runs(
+                leader,
+                self._session.request(
+                    request.method, url, headers=headers, data=data, allow_redirects=False
+                ),
             ) as answer:
                 if answer.content_type == "text/event-stream":
                     response = _head(answer)
@@ -138,6 +181,26 @@ class LeaderProxy:
                 f"the SC that leads, {leader.name}, did not answer ({str(error) or 'timed out'}):"
                 " whether a write was done is not known; read, then decide"
             ) from error
+
+    async def _while_it_runs(
+        self, asked: ControllerEntry, request: Awaitable[aiohttp.ClientResponse]
+    ) -> aiohttp.ClientResponse:
+        """The answer to a request, unless the SC that was asked is not listed any more, or does not
+        lead although it did: it may stand still for long. Raises TimeoutError then."""
+        led = self._is_leader(asked)
+        task: asyncio.Future[aiohttp.ClientResponse] = asyncio.ensure_future(request)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=LOOK_S)
+                if not task.done() and led and not self._is_leader(asked):
+                    raise TimeoutError("it leads no more")
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _is_leader(self, sc: ControllerEntry) -> bool:
+        found = self._leader()
+        return found is not None and found.instance == sc.instance
 
     async def _until_shown(self, body: bytes) -> None:
         """Wait until this SC shows what the leader has written, if the answer says that."""

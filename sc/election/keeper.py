@@ -39,6 +39,7 @@ class LeaseKeeper:
         self._changed = changed
         self._lease_ms = lease_ms
         self._clock = LeaseClock(0, 0)
+        self._in_trouble = False
         #: The lease, also one that the SC may not rely on any more; 0 if there is none.
         self.lease = 0
 
@@ -91,7 +92,12 @@ class LeaseKeeper:
             self.lease = 0
             self._changed()
         except (TimeoutError, RunnelError) as error:
-            log.warning("the lease was not renewed, trying again", why=str(error) or "no answer")
+            if not self._in_trouble:
+                log.warning(
+                    "the lease was not renewed, trying again", why=str(error) or "no answer"
+                )
+            self._in_trouble = True
             await asyncio.sleep(RETRY_S)
         else:
+            self._in_trouble = False
             self._clock.renewed(sent_ms, ttl_ms)

@@ -6,8 +6,8 @@ from the same transaction on (`sc.leadership.stand`), makes a `Controller`, and 
 it down again when the lease ends, another SC leads, or it is asked to step down. The process goes
 on as a standby: its mirror stays.
 
-A name belongs to one address, so whoever holds the office under this SC's own name is an earlier
-process of it: its office is taken at once, and a restart does not wait for the old lease.
+The office of an earlier process of this SC, which is known to have ended (`sc.election.names`), is
+taken at once: a restart does not wait for the old lease.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Final
 
 from sc.controller import Controller
 from sc.election.keeper import LEASE_MS, LeaseKeeper
+from sc.election.names import taken
 from sc.election.turns import Turns
 from sc.kv.interface import CreateRevisionIs, Delete, KeyValue, ModRevisionIs, Put
 from sc.leadership import Claim, Leadership, stand
@@ -47,7 +48,8 @@ MakeController = Callable[[Leadership, Callable[[], bool]], Controller]
 
 class Node:
     """This SC. ``make`` makes a controller for each leadership; ``leads`` is called with it when it
-    has begun, and with None when it is over."""
+    has begun, and with None when it is over. ``predecessor``: the instance of an earlier process of
+    this SC that has ended."""
 
     def __init__(
         self,
@@ -58,9 +60,12 @@ class Node:
         *,
         buckets: int | None = None,
         lease_ms: int = LEASE_MS,
+        predecessor: str | None = None,
     ) -> None:
         self._mirror = mirror
         self._me = me
+        self._predecessor = predecessor
+        self._lease_ms = lease_ms
         self._make = make
         self._leads = leads
         self._buckets = buckets
@@ -79,6 +84,9 @@ class Node:
     def controllers(self) -> ControllersAnswer:
         """All SCs that run."""
         held = self._mirror.leader_entry
+        if self._mirror.kv_health.away_ms >= self._lease_ms:
+            # Nobody can have renewed a lease.
+            held = None
         found = self._mirror.controllers | {self._me.name: self._me}
         return ControllersAnswer(
             items=tuple(
@@ -139,10 +147,16 @@ class Node:
     # -- who runs -----------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """Keep this SC in the list of those that run, on the lease of now."""
+        """Keep this SC in the list of those that run, on the lease of now. Raises ConflictError
+        when another one has taken its name."""
         keys, kv = self._mirror.keys, self._mirror.kv
         value = self._me.model_dump_json(by_alias=True).encode()
+        shown = False
         while True:
+            there = self._mirror.controllers.get(self._me.name)
+            if there is not None and there.instance != self._me.instance and shown:
+                raise taken(self._me.name, f"at {there.private}, since {there.since}")
+            shown = there is not None and there.instance == self._me.instance
             lease = self.keeper.lease
             if lease and lease != self._registered:
                 with suppress(RunnelError):
@@ -193,7 +207,7 @@ class Node:
         if self._mirror.leader is None:
             return False
         held = self._mirror.leader_entry
-        return held is None or held.name != self._me.name
+        return held is None or held.instance not in (self._me.instance, self._predecessor)
 
     async def _stand(self) -> Leadership | None:
         keys, kv, old = self._mirror.keys, self._mirror.kv, self._mirror.leader
@@ -220,21 +234,30 @@ class Node:
             log.warning("the mirror does not show the election", why=error.message)
             return
         controller = self._make(leadership, self.keeper.holds)
+        # In a task of its own: the end of a leadership must not hide that of the process.
+        work = asyncio.create_task(self._lead(controller), name="controller")
         ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")
         try:
-            await controller.begin()
-            self._controller = controller
-            self._leads(controller)
-            await controller.run()
+            await asyncio.wait([work])
+        finally:
+            self._controller = None
+            self._leads(None)
+            for task in (work, ending):
+                task.cancel()
+            await asyncio.gather(work, ending, return_exceptions=True)
+        try:
+            work.result()
         except* FencedError as group:
             now_ms = self._mirror.clock_ms()
             if now_ms >= self._turns.not_before_ms:
                 self._turns.lost(now_ms)
             log.warning("standing by", why=_first(group).message)
-        finally:
-            self._controller = None
-            self._leads(None)
-            ending.cancel()
+
+    async def _lead(self, controller: Controller) -> None:
+        await controller.begin()
+        self._controller = controller
+        self._leads(controller)
+        await controller.run()
 
     async def _until_the_lease_ends(self, controller: Controller) -> None:
         while True:

@@ -17,7 +17,8 @@ class ControllerRole(StrEnum):
 class ControllerEntry(Model):
     """What an SC says of itself to the others. ``public`` and ``private``: the addresses at which
     clients and SPUs reach it (HOST:PORT). ``since``: when it began (ISO 8601, UTC). ``instance``
-    names the process. ``provisions``: the host and the directory of the SPUs that it starts, if it
+    names the process; ``pid``, ``started`` and ``pid_namespace`` tell others on the same machine
+    whether it lives. ``provisions``: the host and the directory of the SPUs that it starts, if it
     starts any."""
 
     name: str
@@ -27,6 +28,9 @@ class ControllerEntry(Model):
     since: str
     instance: str
     provisions: str | None = None
+    pid: int = 0
+    started: str = ""
+    pid_namespace: str = ""
 
 
 class ControllerAnswer(Model):

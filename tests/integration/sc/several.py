@@ -107,7 +107,7 @@ async def running_node(
             private=f"127.0.0.1:{private}",
             version="test",
             since="2026-01-01T00:00:00Z",
-            instance="i",
+            instance=f"of {private}",
         )
         http = await stack.enter_async_context(aiohttp.ClientSession())
         running = RunningNode(me.name, mirror, http, me.public, me.private, clock)

@@ -283,7 +283,8 @@ async def test_given_an_earlier_process_of_the_same_name_then_its_office_is_take
         await first.die()
         async with running_node(kv, lease_ms=60_000) as again:
             # The same name: a process at the same address.
-            again.node._me, again.name = me, me.name
+            again.node._me, again.name = me.model_copy(update={"instance": "again"}), me.name
+            again.node._predecessor = me.instance
             await leader_of([again])
 
 
@@ -307,22 +308,64 @@ async def test_given_an_older_sc_without_a_lease_then_it_is_noticed(kv: KV) -> N
         assert result.succeeded
 
 
-async def test_given_a_mirror_that_may_have_missed_too_much_then_a_standby_answers_no_reads(
+def make_stale(node: RunningNode) -> None:
+    """Its watch broke ten seconds ago, and nobody mends it."""
+    node.mirror._mend = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+    node.mirror._broken_since_ms = node.mirror.clock_ms() - 10_000
+
+
+async def test_given_a_mirror_that_may_have_missed_too_much_then_another_one_is_asked(
     nodes: list[RunningNode],
 ) -> None:
     leader = await leader_of(nodes)
-    standby, _ = others(nodes, leader)
-    standby.mirror._broken_since_ms = standby.mirror.clock_ms() - 9_000
-    # Nobody mends it meanwhile.
-    standby.mirror._mend = asyncio.Event().wait  # type: ignore[method-assign, assignment]
-    assert (await standby.call("GET", "/v1/topics"))[0] == 200
-    standby.mirror._broken_since_ms -= 1_000
+    standby, other = others(nodes, leader)
+    await eventually(lambda: len(standby.mirror.controllers) == 3)
+    await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+    make_stale(standby)
+    standby.mirror.store.remove("Topic", "t")
+    assert (await standby.call("GET", "/v1/topics/t"))[0] == 200, "by one that knows it"
+    # Nobody is asked in a circle, and the one that is asked says how it is.
+    passed_on = {"X-Runnel-Via": "sc"}
     for path in ("/v1/topics", "/v1/assignments?topic=t", "/v1/topics?watch=true"):
-        status, error = await standby.call("GET", path)
+        status, error = await standby.call("GET", path, **passed_on)
         assert (status, error["code"]) == (503, "NOT_READY")
-        assert error["details"]["retryAfterMs"] > 0
-        assert "ask another SC" in error["message"]
     status, error = await standby.call("GET", "/health")
     assert (status, error["details"]["role"]) == (503, "standby")
-    # What it passes on needs no mirror.
+    # What it passes on to the leader needs no mirror.
     assert (await standby.call("GET", "/v1/cluster"))[0] == 200
+    await other.die()
+
+
+async def test_given_nobody_knows_better_then_a_standby_answers_from_what_it_has(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, other = others(nodes, leader)
+    await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+    await eventually(lambda: standby.mirror.store.get(Topic, "t") is not None)
+    for one in nodes:
+        make_stale(one)
+    # As where the KV is away: nobody leads, and each is as old as the others.
+    for one in (leader, other):
+        one.node._turns.stepped_down(one.mirror.clock_ms() + 60_000)
+    leader.controller.end("the KV is away")
+    await eventually(lambda: not leader.leads)
+    status, found = await standby.call("GET", "/v1/topics")
+    assert (status, [one["metadata"]["name"] for one in found["items"]]) == (200, ["t"])
+    assert (await standby.call("GET", "/v1/assignments?topic=t"))[0] == 200
+
+
+async def test_given_another_sc_takes_its_name_then_it_ends_and_says_so(kv: KV) -> None:
+    async with running_node(kv) as one:
+        await leader_of([one])
+        me = one.node._me
+        await eventually(lambda: me.name in one.mirror.controllers)
+        # Its entry is seen before another one takes its place.
+        await asyncio.sleep(0.5)
+        other = me.model_copy(update={"instance": "other", "private": "10.0.0.9:9004"})
+        key = one.mirror.keys.sc(me.name)
+        await kv.txn([], [Put(key, other.model_dump_json(by_alias=True).encode())])
+        with pytest.raises(ExceptionGroup) as ended:
+            async with asyncio.timeout(10):
+                await asyncio.shield(one.work)
+        assert ended.group_contains(ConflictError, match="at 10.0.0.9:9004, since")

@@ -52,7 +52,11 @@ def test_where_the_scs_are(given: dict[str, object], found: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize(
-    "given", ["", "sc", "http://sc:9004", "sc:port", [], [""], ["a:1", "b"], 9004, None]
+    "given",
+    [
+        *("", "sc", "http://sc:9004", "sc:port", "a:1,", "a:1;b:2", "sc:99999", "::1:25001"),
+        *([], [""], ["a:1", "b"], ["a:1,b:2"], 9004, None, [1]),
+    ],
 )
 def test_given_what_is_no_address_of_an_sc_then_refused(given: object) -> None:
     with pytest.raises(ValidationError, match="controller"):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from runnel.admin import calls
 from runnel.admin.calls import NotConnectedError, ScCalls
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import NotReadyError, RunnelError, UnreachableError
@@ -62,11 +61,9 @@ def test_given_the_sc_that_leads_is_gone_then_another_one_says_when_to_ask_again
     assert scripted.asked == ["a", "b", "a", "b"]
 
 
-def test_given_nobody_is_elected_then_the_error_comes_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(calls, "NO_LEADER_S", -1.0)
+def test_given_nobody_is_elected_then_the_error_comes_in_time() -> None:
     scripted = ScriptedCalls(BUSY)
+    scripted.no_leader_s = -1.0
     with pytest.raises(NotReadyError, match="no SC leads"):
         result_of(scripted)
     assert scripted.pauses == []
