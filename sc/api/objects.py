@@ -329,7 +329,7 @@ class ObjectService:
                 # A placement on it without an answer may still be under way. Either the mirror
                 # shows it after this, or it fails.
                 rewritten = await self._commit(
-                    [self._controller.leadership.guard, self._unchanged(old)],
+                    [*self._controller.leadership.guards, self._unchanged(old)],
                     [self._put(old, options)],
                     options,
                 )
@@ -356,7 +356,7 @@ class ObjectService:
             compares: list[Compare] = [self._unchanged(old)]
             if isinstance(old, Spu):
                 # A later SC may have placed replicas on it that this one does not know.
-                compares.append(self._controller.leadership.guard)
+                compares.extend(self._controller.leadership.guards)
             result = await self._commit(compares, ops, options)
             if result.succeeded:
                 return await self._stored(gone, result.revision, options)

@@ -74,10 +74,10 @@ class PipelineReports:
         """Write a status; False if the pipeline has changed meanwhile, which the mirror then
         shows. Raises NotReadyError if another SC has taken over."""
         controller = self._controller
-        keys, guard = controller.keys, controller.leadership.guard
+        keys, guards = controller.keys, controller.leadership.guards
         key = keys.object(Pipeline.PLURAL, pipeline.name)
         value = encode_object(pipeline, current_cause(), by=by, at=written_at())
-        compares = [guard, ModRevisionIs(keys.moved, 0), ModRevisionIs(keys.arriving, 0)]
+        compares = [*guards, ModRevisionIs(keys.moved, 0), ModRevisionIs(keys.arriving, 0)]
         unchanged = ModRevisionIs(key, pipeline.revision)
         result = await controller.kv.txn([*compares, unchanged], [Put(key, value)], [Get(key)])
         if not result.succeeded:
