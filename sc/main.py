@@ -130,6 +130,9 @@ async def _serve_in_turn(
 
     def leader() -> ControllerEntry | None:
         found = mirror.leader_entry
+        if mirror.kv_health.away_ms >= config.lease:
+            # Nobody can have renewed a lease.
+            return None
         return None if found is None or found.name == me.name else found
 
     # Ports may be free ones, which are known when they are bound.

@@ -46,6 +46,14 @@ class ObjectReads:
         Raises InvalidRequestError, CompactedError when the revision of the first page is gone.
         """
         of = (cls.PLURAL, *selectors)
+        if token is None and self._mirror.kv_health.away_ms:
+            # The KV does not answer; what the mirror has is better than nothing.
+            found = self.everything(cls, Selection.parse(*selectors))
+            items = found.items[:limit]
+            more = len(found.items) > limit
+            return Page(
+                items, found.revision, Place(found.revision, items[-1].name, of) if more else None
+            )
         if token is None:
             place = Place(self._mirror.store.revision, "", of)
         else:

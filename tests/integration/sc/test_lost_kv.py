@@ -56,6 +56,7 @@ async def metric(sc: RunningSc, name: str) -> float:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An SC that asks its KV often, and does not wait for it for long."""
     monkeypatch.setattr("sc.controller.PROBE_S", 0.02)
+    monkeypatch.setattr("sc.mirror.PROBE_S", 0.02)
     monkeypatch.setattr("sc.store.suspicions.RECONNECT_MS", 50)
     monkeypatch.setattr("sc.controller.KV_LOST_MS", 200)
     monkeypatch.setattr("sc.controller.KV_GRACE_MS", 1_000)
@@ -97,3 +98,25 @@ async def test_given_the_kv_is_away_then_the_sc_says_so_and_lets_its_spus_go(
     assert (await call(sc, "GET", "/health"))[0] == 200
     assert (await metric(sc, "runnel_sc_kv_up")) == 1
     assert (await metric(sc, "runnel_sc_kv_away_seconds")) == 0
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_given_the_kv_is_away_then_lists_come_from_the_mirror(
+    kv: KV, sc: RunningSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        await created(sc, "Topic", name, {})
+
+    async def no_answer(*_args: object, **_options: object) -> Any:
+        raise UnreachableError("etcd 10.0.0.1:2379: connection refused")
+
+    with monkeypatch.context() as away:
+        away.setattr(kv, "revision", no_answer)
+        away.setattr(kv, "range", no_answer)
+        await eventually(lambda: sc.controller.kv_health.away_ms > 0)
+        status, found = await call(sc, "GET", "/v1/topics?limit=2")
+        assert (status, [one["metadata"]["name"] for one in found["items"]]) == (200, ["a", "b"])
+    await eventually(lambda: sc.controller.kv_health.away_ms == 0)
+    status, rest = await call(sc, "GET", f"/v1/topics?limit=2&continue={found['continue']}")
+    assert (status, [one["metadata"]["name"] for one in rest["items"]]) == (200, ["c"])
+    assert "continue" not in rest
