@@ -167,6 +167,7 @@ def test_given_a_query_that_never_committed_then_it_goes_on_behind_what_was_plan
     assert found == [*range(EACH, 3 * EACH)]
 
 
+@pytest.mark.slow
 def test_given_another_stream_of_the_name_then_said_or_read_anew(
     cluster: RunningCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
