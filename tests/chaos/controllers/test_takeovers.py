@@ -14,7 +14,7 @@ from tests.architecture.source import ROOT
 from tests.contract.kv.etcd_server import require_etcd
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(600)]
-COUNTS: Final = {"--kills": 8, "--stops": 6, "--step-downs": 10, "--ends": 6}
+COUNTS: Final = {"--kills": 6, "--stops": 4, "--step-downs": 12, "--ends": 8}
 
 
 def test_given_thirty_takeovers_then_no_record_is_lost_and_nobody_is_elected_for_them() -> None:
