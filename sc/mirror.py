@@ -32,14 +32,6 @@ def boottime_ms() -> int:
     return time.clock_gettime_ns(clock) // 1_000_000
 
 
-def _entry(found: KeyValue) -> ControllerEntry | None:
-    """What an SC says of itself, as far as it parses: a later version may say more."""
-    try:
-        return ControllerEntry.model_validate_json(found.value, extra="ignore")
-    except ValueError:
-        return None
-
-
 class Mirror:
     """What an SC knows of the KV. ``clock_ms``: milliseconds of a clock that grows also while the
     host is suspended."""
@@ -69,7 +61,7 @@ class Mirror:
     @property
     def leader_entry(self) -> ControllerEntry | None:
         """What the SC that holds the office says of itself."""
-        return None if self.leader is None else _entry(self.leader)
+        return None if self.leader is None else ControllerEntry.decode(self.leader.value)
 
     @property
     def stale_ms(self) -> int:
@@ -79,7 +71,7 @@ class Mirror:
             broken_ms = max(1, self.clock_ms() - self._broken_since_ms)
         return max(broken_ms, self.kv_health.away_ms)
 
-    def notice_office(self, noticed: Callable[[str, KeyValue | None], None]) -> Callable[[], None]:
+    def notice_office(self, noticed: NoticeOffice) -> Callable[[], None]:
         """Call ``noticed`` with each key that says who leads and what it holds (None: nothing),
         before anything of that revision is mirrored; gives the function that ends it."""
         self._offices.append(noticed)
@@ -123,7 +115,7 @@ class Mirror:
             self.leader = found
         elif key.startswith(self.keys.scs):
             self.controllers.pop(key.removeprefix(self.keys.scs), None)
-            if found is not None and (entry := _entry(found)) is not None:
+            if found is not None and (entry := ControllerEntry.decode(found.value)) is not None:
                 self.controllers[entry.name] = entry
         for noticed in tuple(self._offices):
             noticed(key, found)

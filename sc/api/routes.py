@@ -491,7 +491,8 @@ def _of_kind(cls: type[Object]) -> Iterator[Route]:
         cls,
         (_DRY_RUN,),
         201,
-        (409, *body, *stores),
+        # The scope of a stream must exist.
+        (*((404,) if cls is Stream else ()), 409, *body, *stores),
     )
     yield Route("GET", one, Operation.GET, f"Read a {kind}", cls, errors=(404,))
     yield Route(

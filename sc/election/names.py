@@ -64,11 +64,10 @@ async def _listed(kv: KV, keys: ClusterKeys, name: str) -> ControllerEntry | Non
     found = await kv.get(keys.sc(name))
     if found is None:
         return None
-    try:
-        return ControllerEntry.model_validate_json(found.value, extra="ignore")
-    except ValueError:
-        # Of a later version, perhaps; its lease tells whether it lives.
-        return ControllerEntry(name=name, public="", private="", version="", since="", instance="?")
+    if (entry := ControllerEntry.decode(found.value)) is not None:
+        return entry
+    # Of a later version, perhaps; its lease tells whether it lives.
+    return ControllerEntry(name=name, public="", private="", version="", since="", instance="?")
 
 
 def _is_of_this_machine(there: ControllerEntry) -> bool:

@@ -88,22 +88,11 @@ class Node:
             # Nobody can have renewed a lease.
             held = None
         found = self._mirror.controllers | {self._me.name: self._me}
+        roles = dict.fromkeys(found, ControllerRole.STANDBY)
+        if held is not None and held.name in found:
+            roles[held.name] = ControllerRole.LEADER
         return ControllersAnswer(
-            items=tuple(
-                ControllerAnswer(
-                    name=one.name,
-                    role=(
-                        ControllerRole.LEADER
-                        if held is not None and held.name == one.name
-                        else ControllerRole.STANDBY
-                    ),
-                    public=one.public,
-                    private=one.private,
-                    version=one.version,
-                    since=one.since,
-                )
-                for _, one in sorted(found.items())
-            ),
+            items=tuple(ControllerAnswer.of(found[name], roles[name]) for name in sorted(found)),
             asked=self._me.name,
         )
 
@@ -178,7 +167,7 @@ class Node:
     async def _lead_in_turn(self) -> None:
         while True:
             leadership = await self._elected()
-            await self._reign(leadership)
+            await self._lead_until_over(leadership)
             # At the end of the process, the end of its lease does this.
             await self._release(leadership)
 
@@ -227,7 +216,7 @@ class Node:
             log.warning("could not stand for election, trying again", why=error.message)
             return None
 
-    async def _reign(self, leadership: Leadership) -> None:
+    async def _lead_until_over(self, leadership: Leadership) -> None:
         try:
             await self._mirror.feed.applied(leadership.stamp.revision)
         except RunnelError as error:

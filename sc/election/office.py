@@ -23,8 +23,7 @@ class LocalOffice:
         """The SCs that run."""
         if self.node is not None:
             return self.node.controllers()
-        known = self.me.model_dump(exclude={"instance", "provisions"})
-        answer = ControllerAnswer(role=ControllerRole.LEADER, **known)
+        answer = ControllerAnswer.of(self.me, ControllerRole.LEADER)
         return ControllersAnswer(items=(answer,), asked=self.me.name)
 
     def step_down(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from schemas.model import Model
 
@@ -32,6 +33,14 @@ class ControllerEntry(Model):
     started: str = ""
     pid_namespace: str = ""
 
+    @classmethod
+    def decode(cls, value: bytes) -> Self | None:
+        """From the stored form; None for one that does not parse. A later version may say more."""
+        try:
+            return cls.model_validate_json(value, extra="ignore")
+        except ValueError:
+            return None
+
 
 class ControllerAnswer(Model):
     """One SC as clients see it."""
@@ -42,6 +51,18 @@ class ControllerAnswer(Model):
     private: str
     version: str
     since: str
+
+    @classmethod
+    def of(cls, entry: ControllerEntry, role: ControllerRole) -> Self:
+        """What clients are told of an SC that says this of itself."""
+        return cls(
+            name=entry.name,
+            role=role,
+            public=entry.public,
+            private=entry.private,
+            version=entry.version,
+            since=entry.since,
+        )
 
 
 class ControllersAnswer(Model):

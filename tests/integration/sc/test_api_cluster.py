@@ -81,3 +81,14 @@ async def test_given_head_then_the_headers_of_get_and_no_body(
         assert (response.status, response.content_type) == (200, kind)
         assert await response.read() == b""
     await eventually(lambda: len(sc.server.feeds) == 0)
+
+
+async def test_given_one_sc_then_it_leads_and_does_not_step_down(sc: RunningSc) -> None:
+    status, found = await call(sc, "GET", "/v1/controllers")
+    assert (status, found["asked"]) == (200, SC.name)
+    (only,) = found["items"]
+    assert (only["name"], only["role"], only["public"]) == (SC.name, "leader", SC.public)
+    assert "pid" not in only
+    status, error = await call(sc, "POST", "/v1/controllers/step-down")
+    assert (status, error["code"]) == (409, "CONFLICT")
+    assert "runnel cluster migrate" in error["message"]

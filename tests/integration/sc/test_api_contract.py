@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction, load_all_checks, not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -80,28 +81,35 @@ def address() -> Iterator[str]:
     assert not thread.is_alive()
 
 
-@schema.given(known=st.booleans())
-@schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-def test_given_any_request_then_an_answer_of_the_document(
-    case: schemathesis.Case[Any], address: str, known: bool
-) -> None:
-    # Streams do not end.
-    case.query.pop("watch", None)
-    plural = case.operation.path.removeprefix("/v1/").partition("/")[0]
-    if known and "name" in case.path_parameters and plural in KNOWN:
-        case.path_parameters["name"] = KNOWN[plural]
-        _name(case.body, KNOWN[plural])
-        if case.method == "DELETE":
-            case.query["dryRun"] = "true"
-    _bound(case.body)
-    response = case.call(base_url=address, timeout=10)
-    case.validate_response(response, checks=CHECKS)
+OPERATIONS = {
+    one.ok().label: one.ok() for one in schema.get_all_operations() if isinstance(one, Ok)
+}
+
+
+# Not by `schema.parametrize`: its tests share one id, and pytest-xdist runs one of those.
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_given_any_request_then_an_answer_of_the_document(label: str, address: str) -> None:
+    @given(case=OPERATIONS[label].as_strategy(), known=st.booleans())
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def keeps_to_the_document(case: schemathesis.Case[Any], known: bool) -> None:
+        # Streams do not end.
+        case.query.pop("watch", None)
+        plural = case.operation.path.removeprefix("/v1/").partition("/")[0]
+        if known and "name" in case.path_parameters and plural in KNOWN:
+            case.path_parameters["name"] = KNOWN[plural]
+            _name(case.body, KNOWN[plural])
+            if case.method == "DELETE":
+                case.query["dryRun"] = "true"
+        _bound(case.body)
+        response = case.call(base_url=address, timeout=10)
+        case.validate_response(response, checks=CHECKS)
+
+    keeps_to_the_document()
 
 
 def _bound(body: Any) -> None:
