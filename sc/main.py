@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from connection_manager.door import Door
 from connection_manager.guarded_site import ConnectionLimits
 from connection_manager.manager import start_private_server
+from connection_manager.private_port import PrivatePort
 from sc.api.server import PublicServer, start_public_server
 from sc.api.standby import LeaderProxy
 from sc.config import PrivateLimits, ScConfig
@@ -93,12 +93,12 @@ async def _serve_alone(config: ScConfig, kv: KV, logs: LogRing | None, stop: asy
         buckets=config.buckets,
     )
     spare_what_is_there()
-    door = Door(lambda: None)
-    door.manager = controller.connections
+    spus = PrivatePort(lambda: None)
+    spus.manager = controller.connections
     only = LocalOffice(_entry(config, config.public.port, config.private.port))
     server = _server(config, controller.mirror, only, logs, None)
     server.lead(controller)
-    async with _serving(config, door, server) as (public, private):
+    async with _serving(config, spus, server) as (public, private):
         only.me = _entry(config, public, private)
         await _until(stop, controller.run_alone())
 
@@ -125,7 +125,7 @@ async def _serve_in_turn(
         )
 
     def leads(controller: Controller | None) -> None:
-        door.manager = None if controller is None else controller.connections
+        spus.manager = None if controller is None else controller.connections
         server.lead(controller)
 
     def leader() -> ControllerEntry | None:
@@ -137,11 +137,11 @@ async def _serve_in_turn(
 
     # Ports may be free ones, which are known when they are bound.
     me = _entry(config, config.public.port, config.private.port)
-    door = Door(lambda: None if (found := leader()) is None else found.private)
+    spus = PrivatePort(lambda: None if (found := leader()) is None else found.private)
     office = LocalOffice(me)
     proxy = LeaderProxy(mirror, me.name, leader)
     server = _server(config, mirror, office, logs, proxy)
-    async with _serving(config, door, server) as (public, private):
+    async with _serving(config, spus, server) as (public, private):
         me = _entry(config, public, private)
         lease_ms = int(config.lease)
         node = Node(
@@ -179,12 +179,12 @@ def _server(
 
 @asynccontextmanager
 async def _serving(
-    config: ScConfig, door: Door, server: PublicServer
+    config: ScConfig, spus: PrivatePort, server: PublicServer
 ) -> AsyncIterator[tuple[int, int]]:
     """Listen to SPUs and to clients; gives the ports."""
     async with AsyncExitStack() as stack:
         runner, private = await start_private_server(
-            door.serve,
+            spus.serve,
             config.private.host,
             config.private.port,
             _private_limits(config.limits.private),

@@ -38,7 +38,7 @@ def print_controllers(form: object, sc: str | None) -> None:
         ],
     )
     if not any(one.role is ControllerRole.LEADER for one in found.items):
-        print("no SC leads at the moment: an election is on its way", file=sys.stderr)
+        print("no SC leads at the moment; why: runnel cluster check", file=sys.stderr)
 
 
 def step_down(sc: str | None) -> None:

@@ -127,7 +127,7 @@ class Office(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _LeaderServices:
     """What answers requests while this SC leads."""
 
     controller: Controller
@@ -157,7 +157,7 @@ class PublicServer:
     ) -> None:
         limits = limits or Limits()
         self._mirror, self._office, self._proxy = mirror, office, proxy
-        self._desk: _Desk | None = None
+        self._services: _LeaderServices | None = None
         self._knows_a_leader = False
         self._bodies = Bodies(limits.body_bytes)
         self.guard = ConnectionGuard(
@@ -213,12 +213,12 @@ class PublicServer:
     def lead(self, controller: Controller | None) -> None:
         """Answer as the SC that leads from now on; None: stand by."""
         if controller is None:
-            self._desk = None
+            self._services = None
             return
         streams = StreamAnswers(
             StreamService(controller), SubscriberService(controller), self._parsed
         )
-        self._desk = _Desk(
+        self._services = _LeaderServices(
             controller,
             ObjectService(controller),
             PipelineReports(controller),
@@ -227,21 +227,25 @@ class PublicServer:
         )
 
     @property
-    def _leading(self) -> _Desk | None:
+    def _leading(self) -> _LeaderServices | None:
         """What answers as the leader, if this SC leads now."""
-        return self._desk if self._desk is not None and self._desk.controller.leads else None
+        return (
+            self._services
+            if self._services is not None and self._services.controller.leads
+            else None
+        )
 
     @property
-    def _at_desk(self) -> _Desk:
-        if (desk := self._leading) is None:
+    def _as_leader(self) -> _LeaderServices:
+        if (services := self._leading) is None:
             raise NotReadyError(
                 "this SC leads no more; try again in a moment", retryAfterMs=RETRY_AFTER_MS
             )
-        return desk
+        return services
 
     def _as_now(self, obj: Object) -> Object:
         """An object as users see it: some of what it shows is not in the KV."""
-        return obj if self._desk is None else self._desk.controller.as_now(obj)
+        return obj if self._services is None else self._services.controller.as_now(obj)
 
     def _add(self, route: Route, answer: Answer) -> None:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -329,16 +333,16 @@ class PublicServer:
     # -- the cluster ------------------------------------------------------------------------
 
     async def _health(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
-        desk, held = self._leading, self._mirror.leader_entry
-        role = ControllerRole.STANDBY if desk is None else ControllerRole.LEADER
+        services, held = self._leading, self._mirror.leader_entry
+        role = ControllerRole.STANDBY if services is None else ControllerRole.LEADER
         leader = None if held is None else held.name
         asked = request.query.get("role")
         if asked in (ControllerRole.LEADER, ControllerRole.STANDBY) and asked != role:
             raise NotReadyError(f"this SC is the {role.value}", role=role.value, leader=leader)
-        self._knows_a_leader = self._knows_a_leader or desk is not None or held is not None
+        self._knows_a_leader = self._knows_a_leader or services is not None or held is not None
         if not self._knows_a_leader:
             raise NotReadyError("no SC has been elected yet; try again in a moment")
-        if desk is not None and not desk.controller.ready:
+        if services is not None and not services.controller.ready:
             raise NotReadyError(
                 "the SC is looking at every object once after its start; try again in a moment"
             )
@@ -351,7 +355,7 @@ class PublicServer:
             )
         if kv.unwritable:
             raise NotReadyError(kv.unwritable)
-        if desk is None and self._mirror.stale_ms >= STALE_MS:
+        if services is None and self._mirror.stale_ms >= STALE_MS:
             raise NotReadyError(
                 f"the SC stands by, and has not followed the KV for"
                 f" {self._mirror.stale_ms / 1000:.0f} s",
@@ -362,7 +366,7 @@ class PublicServer:
 
     async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         headers = {hdrs.CONTENT_TYPE: CONTENT_TYPE}
-        controller = None if (desk := self._leading) is None else desk.controller
+        controller = None if (services := self._leading) is None else services.controller
         return web.Response(body=scrape(self._mirror, controller), headers=headers)
 
     async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
@@ -371,11 +375,11 @@ class PublicServer:
     async def _recover(self, request: web.Request, _route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         wanted = await self._parsed(request, partial(parse_model, RecoveryRequest))
-        await self._at_desk.controller.recover(wanted.spu, options.by, dry_run=options.dry_run)
+        await self._as_leader.controller.recover(wanted.spu, options.by, dry_run=options.dry_run)
         return self._described()
 
     def _described(self) -> web.Response:
-        answer = cluster_answer(self._at_desk.controller, self._version, self._dashboard)
+        answer = cluster_answer(self._as_leader.controller, self._version, self._dashboard)
         return _json(answer.model_dump(mode="json", by_alias=True))
 
     async def _controllers(
@@ -391,7 +395,7 @@ class PublicServer:
     async def _about_a_stream(
         self, request: web.Request, route: Route, query: Query
     ) -> web.StreamResponse:
-        return await self._at_desk.streams[route.operation](request, route, query)
+        return await self._as_leader.streams[route.operation](request, route, query)
 
     async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         return _text(await self._documents.schemas())
@@ -419,7 +423,7 @@ class PublicServer:
         )
         if wanted.topics and (wanted.limit is not None or wanted.after):
             raise InvalidRequestError("limit and continue: topics that are named have no pages")
-        found = await self._at_desk.views.all(wanted)
+        found = await self._as_leader.views.all(wanted)
         return _text(found.model_dump_json(by_alias=True, exclude_none=True))
 
     async def _watch(self, request: web.Request, _route: Route, query: Query) -> web.StreamResponse:
@@ -433,7 +437,7 @@ class PublicServer:
             raise InvalidRequestError(
                 f"topic and catchingUp: kinds has no {STATISTICS}, of which they choose"
             )
-        send = partial(self._at_desk.views.follow, wanted=wanted)
+        send = partial(self._as_leader.views.follow, wanted=wanted)
         if not kinds:
             return await self.feeds.run(request, send)
         beside = send if with_statistics else None
@@ -491,7 +495,7 @@ class PublicServer:
     async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         obj = await self._parsed(request, partial(_object_of, _kind(route)))
-        done = await self._at_desk.objects.create(obj, options)
+        done = await self._as_leader.objects.create(obj, options)
         return self._written(request, done, route)
 
     async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
@@ -502,7 +506,7 @@ class PublicServer:
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
         before = self._mirror.store.get(cls, name)
-        done = await self._at_desk.objects.replace(obj, options)
+        done = await self._as_leader.objects.replace(obj, options)
         return self._written(request, done, route, before)
 
     async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
@@ -516,7 +520,7 @@ class PublicServer:
             async def change(old: Object) -> Object:
                 return await body.run(lambda: parse_object(patched(old, patch)))
 
-            done = await self._at_desk.objects.patch(cls, name, change, options)
+            done = await self._as_leader.objects.patch(cls, name, change, options)
             return self._written(request, done, route, before)
 
     def _written(
@@ -529,33 +533,33 @@ class PublicServer:
         return response
 
     async def _replicas(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
-        found = self._at_desk.objects.replicas(_name(request, Partition))
+        found = self._as_leader.objects.replicas(_name(request, Partition))
         return _json(found.model_dump(mode="json", by_alias=True))
 
     async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         election = await self._parsed(request, partial(parse_model, UncleanElection))
-        done = await self._at_desk.objects.elect(name, election, options)
+        done = await self._as_leader.objects.elect(name, election, options)
         return _shown(request, done, route.success)
 
     async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         truncation = await self._parsed(request, partial(parse_model, Truncation))
-        done = await self._at_desk.objects.truncate(name, truncation, options)
+        done = await self._as_leader.objects.truncate(name, truncation, options)
         return _shown(request, done, route.success)
 
     async def _archived(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         archived = await self._parsed(request, partial(parse_model, ArchivedRange))
-        done = await self._at_desk.objects.archived(name, archived, options)
+        done = await self._as_leader.objects.archived(name, archived, options)
         return _shown(request, done, route.success)
 
     async def _system_topic(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
-        found = await self._at_desk.objects.system_topic(request.match_info["name"], options)
+        found = await self._as_leader.objects.system_topic(request.match_info["name"], options)
         return _shown(request, found, route.success)
 
     async def _issue_secret(self, request: web.Request, route: Route, query: Query) -> web.Response:
@@ -563,7 +567,7 @@ class PublicServer:
         spu = self._reads.get(Spu, _name(request, Spu))
         if not isinstance(spu, Spu):
             raise TypeError(spu)
-        secret = await self._at_desk.controller.secrets.issue(spu.spec.spu_id, options.by)
+        secret = await self._as_leader.controller.secrets.issue(spu.spec.spu_id, options.by)
         response = _json(SpuSecret(spu_id=spu.spec.spu_id, secret=secret).to_json(), route.success)
         response.headers[hdrs.CACHE_CONTROL] = "no-store"
         return response
@@ -572,12 +576,14 @@ class PublicServer:
         by = read_by(request.headers.get(BY_HEADER), request.remote)
         name = _name(request, Pipeline)
         report = await self._parsed(request, partial(parse_model, PipelineReport))
-        return _shown(request, await self._at_desk.pipelines.take(name, report, by), route.success)
+        return _shown(
+            request, await self._as_leader.pipelines.take(name, report, by), route.success
+        )
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         cls = _kind(route)
-        gone = await self._at_desk.objects.delete(
+        gone = await self._as_leader.objects.delete(
             cls,
             _name(request, cls),
             options,

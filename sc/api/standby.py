@@ -185,8 +185,8 @@ class LeaderProxy:
     async def _while_it_runs(
         self, asked: ControllerEntry, request: Awaitable[aiohttp.ClientResponse]
     ) -> aiohttp.ClientResponse:
-        """The answer to a request, unless the SC that was asked is not listed any more, or does not
-        lead although it did: it may stand still for long. Raises TimeoutError then."""
+        """The answer to a request. Raises TimeoutError when the SC that was asked leads
+        no more, although it did: it may stand still for long."""
         led = self._is_leader(asked)
         task: asyncio.Future[aiohttp.ClientResponse] = asyncio.ensure_future(request)
         try:

@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from connection_manager.door import Door
 from connection_manager.manager import start_private_server
+from connection_manager.private_port import PrivatePort
 from sc.api.server import PublicServer, start_public_server
 from sc.api.standby import LeaderProxy
 from sc.controller import Controller
@@ -87,11 +87,11 @@ async def running_node(
             return Controller(mirror, leadership, grace_ms=grace_ms, holds=holds)
 
         def leads(controller: Controller | None) -> None:
-            door.manager = None if controller is None else controller.connections
+            spus.manager = None if controller is None else controller.connections
             server.lead(controller)
 
-        door = Door(lambda: None if (found := leader()) is None else found.private)
-        runner, private = await start_private_server(door.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+        spus = PrivatePort(lambda: None if (found := leader()) is None else found.private)
+        runner, private = await start_private_server(spus.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
         stack.push_async_callback(runner.cleanup)
         me = ControllerEntry(
             name="?", public="?", private="?", version="test", since="-", instance="i"

@@ -98,10 +98,14 @@ async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of
     assert current is not None
     assert not sc.controller.leads
     # It follows the mirror no more, although that shows what the other one wrote.
-    await kv.txn(
-        [], [Put(ClusterKeys("test").object("spus", "late"), encode_object(spu_of(7), "test"))]
-    )
+    follow = asyncio.create_task(sc.controller.mirror.run())
+    late = spu_of(7)
+    key = ClusterKeys("test").object("spus", late.name)
+    written = await kv.txn([], [Put(key, encode_object(late, "test"))])
+    await sc.controller.feed.applied(written.revision)
     assert not len(sc.controller.queue)
+    follow.cancel()
+    await asyncio.gather(follow, return_exceptions=True)
 
 
 async def test_given_another_sc_in_office_while_the_mirror_loads_then_the_first_never_leads(

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from connection_manager import client
 from connection_manager.client import ControllerLink
-from connection_manager.door import Door
 from connection_manager.manager import start_private_server
+from connection_manager.private_port import PrivatePort
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
     LOAD_PROTOCOL,
@@ -206,8 +206,8 @@ async def test_server_that_is_no_sc(answer: str | None, trouble: str) -> None:
 @asynccontextmanager
 async def standing_by(leader: str | None) -> AsyncIterator[str]:
     """The private port of an SC that stands by, and names a leader."""
-    door = Door(lambda: leader)
-    runner, port = await start_private_server(door.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+    spus = PrivatePort(lambda: leader)
+    runner, port = await start_private_server(spus.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
     try:
         yield f"127.0.0.1:{port}"
     finally:
@@ -252,8 +252,8 @@ async def test_given_a_leader_that_is_wrong_then_the_link_goes_on_to_others() ->
     async with bench_of() as bench:
         bench.manager.register("spu-1", 1)
         named: list[str] = [""]
-        door = Door(lambda: named[0])
-        runner, port = await start_private_server(door.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+        spus = PrivatePort(lambda: named[0])
+        runner, port = await start_private_server(spus.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
         named[0] = f"127.0.0.1:{port}"
         spu = SimulatedSpu(1, "")
         spu.link = ControllerLink(lambda: [named[0], bench.address], spu, rng=lambda: 0.0)

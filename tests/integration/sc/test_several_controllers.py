@@ -80,7 +80,7 @@ async def test_given_a_standby_then_it_serves_reads_and_passes_writes_on(
     _, history = await other.call("GET", "/v1/topics/t/history")
     assert history["items"][-1]["by"] == "ann"
     status, error = await standby.call("POST", "/v1/topics", created)
-    assert (status, error["message"]) == (409, f"Topic t exists{error['message'][14:]}")
+    assert (status, error["message"].startswith("Topic t exists")) == (409, True)
     _, assignments = await standby.call("GET", "/v1/assignments?topic=t")
     assert assignments["clusterUid"] == leader.controller.leadership.cluster_uid
     status, cluster = await standby.call("GET", "/v1/cluster")
@@ -162,7 +162,6 @@ async def test_given_no_leader_then_writes_are_refused_with_when_to_try_again(kv
         leader = await leader_of([one, two])
         (standby,) = others([one, two], leader)
         # Nobody stands in the place of the one that dies.
-        standby.node.keeper.lease, kept = 0, standby.node.keeper.lease
         standby.node._turns.stepped_down(standby.mirror.clock_ms())
         await leader.die()
         await eventually(lambda: standby.mirror.leader is None)
@@ -170,7 +169,6 @@ async def test_given_no_leader_then_writes_are_refused_with_when_to_try_again(kv
         assert (status, error["code"]) == (503, "NOT_READY")
         assert error["details"]["retryAfterMs"] > 0
         assert (await standby.call("GET", "/v1/topics"))[0] == 200
-        assert kept
 
 
 async def test_given_the_leader_dies_then_another_one_leads_and_spus_go_there(

@@ -29,7 +29,7 @@ from schemas.errors import ErrorCode
 FIRST_WORD_S: Final = 5.0
 
 
-class Door:
+class PrivatePort:
     """``leader`` gives the private address of the SC that leads, if this one knows it."""
 
     def __init__(self, leader: Callable[[], str | None]) -> None:
