@@ -142,7 +142,7 @@ async def _serve_in_turn(
     proxy = LeaderProxy(mirror, me.name, leader)
     server = _server(config, mirror, office, logs, proxy)
     async with _serving(config, spus, server) as (public, private):
-        me = _entry(config, public, private)
+        me = office.me = _entry(config, public, private)
         lease_ms = int(config.lease)
         node = Node(
             mirror,

@@ -129,8 +129,7 @@ class Startup:
             else:
                 self._launch(daemon)
         self._progress("waiting for the SC")
-        for one in self._plan.controllers:
-            self._until_healthy(OneShotCalls(f"{HOST}:{one.ports['public']}"))
+        self._until_ready()
         self._progress("starting the SPUs")
         self._ask_for_spus(client)
         self._progress("waiting for the SPUs")
@@ -174,15 +173,24 @@ class Startup:
                         return
             self._pause()
 
-    def _until_healthy(self, client: OneShotCalls) -> None:
+    def _until_ready(self) -> None:
+        """Wait until every SC is healthy, and none shows what was before the leading one began."""
+        controllers = [
+            OneShotCalls(f"{HOST}:{one.ports['public']}") for one in self._plan.controllers
+        ]
+        shown = max((self._until_healthy(one, 0) for one in controllers), default=0)
+        for one in controllers:
+            self._until_healthy(one, shown)
+
+    def _until_healthy(self, client: OneShotCalls, revision: int) -> int:
+        """Wait until an SC is healthy and shows a revision of the KV; gives the one it shows."""
         while True:
             self._check_alive()
-            try:
-                client.call("GET", "/health")
-            except RetryableError:
-                self._pause()
-            else:
-                return
+            with suppress(RetryableError):
+                shown: int = client.call("GET", "/health")["revision"]
+                if shown >= revision:
+                    return shown
+            self._pause()
 
     def _ask_for_spus(self, client: OneShotCalls) -> None:
         """Have the SC start the SPUs. Changes by the user to the group stay, except that SPUs are

@@ -119,6 +119,10 @@ T = TypeVar("T")
 class Office(Protocol):
     """Who leads, and how this SC lets go."""
 
+    @property
+    def name(self) -> str:
+        """The name of this SC."""
+
     def controllers(self) -> ControllersAnswer:
         """The SCs that run."""
 
@@ -339,6 +343,11 @@ class PublicServer:
         asked = request.query.get("role")
         if asked in (ControllerRole.LEADER, ControllerRole.STANDBY) and asked != role:
             raise NotReadyError(f"this SC is the {role.value}", role=role.value, leader=leader)
+        if services is None and leader == self._office.name:
+            raise NotReadyError(
+                "this SC was elected, and looks at what there is before it leads; try again in a"
+                " moment"
+            )
         self._knows_a_leader = self._knows_a_leader or services is not None or held is not None
         if not self._knows_a_leader:
             raise NotReadyError("no SC has been elected yet; try again in a moment")

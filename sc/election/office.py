@@ -19,6 +19,11 @@ class LocalOffice:
         self.me = me
         self.node: Node | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of this SC."""
+        return self.me.name
+
     def controllers(self) -> ControllersAnswer:
         """The SCs that run."""
         if self.node is not None:

@@ -101,7 +101,7 @@ async def running_node(
         server = PublicServer(mirror, office, "test", proxy=proxy)
         runner, public = await start_public_server(server, "127.0.0.1", 0)
         stack.push_async_callback(runner.cleanup)
-        me = ControllerEntry(
+        me = office.me = ControllerEntry(
             name=f"sc-{private}",
             public=f"127.0.0.1:{public}",
             private=f"127.0.0.1:{private}",

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from connection_manager.client import ControllerLink
+from sc.controller import Controller
 from sc.controllers.actions import WriteStatus
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, ModRevisionIs, Put
@@ -60,6 +61,31 @@ async def test_given_three_then_one_leads_and_each_knows_all(nodes: list[Running
         status, health = await one.call("GET", "/health")
         assert (status, health["role"]) == (200, roles[one.name])
         assert (await one.call("GET", "/health?role=leader"))[0] == (200 if one is leader else 503)
+
+
+async def test_given_an_sc_that_is_about_to_lead_then_it_is_not_healthy_until_it_does(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it shows of SPUs is what its predecessor wrote, and nobody would correct it."""
+    go_on = asyncio.Event()
+    begin = Controller.begin
+
+    async def slow(controller: Controller) -> None:
+        await go_on.wait()
+        await begin(controller)
+
+    monkeypatch.setattr(Controller, "begin", slow)
+    async with running_node(kv) as one:
+        await eventually(lambda: one.mirror.leader_entry is not None)
+        status, error = await one.call("GET", "/health")
+        assert (status, error["code"]) == (503, "NOT_READY")
+        assert "was elected" in error["message"]
+        go_on.set()
+
+        async def healthy() -> bool:
+            return (await one.call("GET", "/health"))[0] == 200
+
+        await eventually(healthy)
 
 
 async def test_given_a_standby_then_it_serves_reads_and_passes_writes_on(

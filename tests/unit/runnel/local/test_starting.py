@@ -45,7 +45,7 @@ async def _start(
         return handle
 
     app = web.Application()
-    app.router.add_get("/health", answer({"status": "ok"}))
+    app.router.add_get("/health", answer({"status": "ok", "revision": 7}))
     app.router.add_get("/v1/spugroups/spu", answer(group.to_json()))
     app.router.add_get("/v1/spus", answer({"items": [spu.to_json() for spu in spus]}))
     app.router.add_get("/v1/partitions", answer({"items": []}))
