@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from dashboard.live.tables import Row
 from runnel.status.state import ClusterState, Numbers
-from runnel.status.summary import Summary, is_under_replicated, topic_lines
-from schemas.objects.partition import Partition, is_led
+from runnel.status.summary import Summary, topic_lines
+from schemas.objects.partition import Partition, is_led, is_under_replicated
 from schemas.objects.pipeline import Pipeline, PipelineState
 from schemas.objects.spu import Spu
 from schemas.objects.stream import Stream
@@ -199,7 +199,7 @@ class PartitionRows:
         if state.objects_version != self._objects_version:
             self._objects_version = state.objects_version
             partitions = state.objects(Partition, system=True)
-            self._catching_up = [p for p in partitions if is_under_replicated(p)]
+            self._catching_up = [p for p in partitions if p.spec.moves or is_under_replicated(p)]
             before, self._made = self._made, {}
             for partition in partitions:
                 known = before.get(partition.name)
@@ -229,11 +229,11 @@ def partition_row(partition: Partition, numbers: Numbers) -> Row:
         partition.spec.owner.name,
         partition.spec.index,
         partition.status.leader,
-        list(partition.spec.replicas),
+        list(partition.spec.holders),
         live,
         partition_state(partition),
         partition.status.reason or "",
-        dict(_progress(partition.spec.replicas, live, numbers)),
+        dict(_progress(partition.spec.holders, live, numbers)),
     ]
 
 
@@ -245,6 +245,8 @@ def partition_state(partition: Partition) -> str:
             return "not writable"
         if is_under_replicated(partition):
             return "under-replicated"
+        if partition.spec.moves:
+            return "moving"
     return resolution.value
 
 
@@ -271,7 +273,7 @@ def topic_partition_rows(state: ClusterState, topic: str) -> dict[str, Row]:
             "index": partition.spec.index,
             "leader": partition.status.leader,
             "term": str(partition.status.term),
-            "replicas": list(partition.spec.replicas),
+            "replicas": list(partition.spec.holders),
             "live": [replica.spu_id for replica in partition.status.lrs],
             "state": partition_state(partition),
             "reason": partition.status.reason or "",

@@ -8,6 +8,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spelling import nearest
+from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 
 #: The condition that every kind has: the object is deleted.
@@ -18,6 +19,10 @@ SEALED: Final = str(PartitionResolution.SEALED)
 #: The condition of a partition that has a leader, and that nothing is known to keep from
 #: committing; of a topic, that it is placed and all its partitions are writable.
 WRITABLE: Final = "writable"
+#: The condition of a topic or partition that its replicas are where they are wanted.
+SETTLED: Final = "settled"
+#: The condition of an SPU whose replicas have moved to others.
+DRAINED: Final = "drained"
 
 
 def state_of(obj: Object) -> str:
@@ -45,7 +50,8 @@ def states_of(cls: type[Object]) -> list[str]:
 
 def conditions_of(cls: type[Object]) -> list[str]:
     """What can be waited for: the states of a kind, and conditions besides them."""
-    more = [WRITABLE] if cls in (Partition, Topic) else []
+    more = [WRITABLE, SETTLED] if cls in (Partition, Topic) else []
+    more += [DRAINED] if cls is Spu else []
     more += [SEALED] if cls is Topic else []
     return [DELETED, *more, *states_of(cls)]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import ScClient
-from runnel.admin.states import DELETED, SEALED, WRITABLE, state_of
+from runnel.admin.states import DELETED, DRAINED, SEALED, SETTLED, WRITABLE, state_of
 from runnel.admin.watch import Watch
 from schemas.errors import (
     DeadlineExceededError,
@@ -19,6 +19,7 @@ from schemas.errors import (
 )
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, is_writable
+from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic, TopicResolution
 
 _POLL_S: Final = 0.1
@@ -158,9 +159,20 @@ class _Wait:
 def _arrived(obj: Object, wanted: str, generation: int) -> bool:
     if wanted == WRITABLE:
         there = isinstance(obj, Partition) and is_writable(obj)
+    elif wanted == SETTLED:
+        there = _is_settled(obj)
+    elif wanted == DRAINED:
+        there = isinstance(obj, Spu) and bool(obj.status.drained)
     else:
         there = state_of(obj) == wanted
     return there and obj.status.observed_generation >= generation
+
+
+def _is_settled(obj: Object) -> bool:
+    if isinstance(obj, Partition):
+        return not obj.spec.moves
+    placed = isinstance(obj, Topic) and obj.status.resolution is TopicResolution.PROVISIONED
+    return placed and not obj.status.moving
 
 
 def _sentence(obj: Object, generation: int) -> str:

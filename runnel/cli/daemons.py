@@ -1,4 +1,4 @@
-"""``runnel sc`` and ``runnel spu``: run a daemon in place of this process; secrets of SPUs."""
+"""``runnel sc`` and ``runnel spu``: run a daemon in place of this process, and look after them."""
 
 from __future__ import annotations
 
@@ -103,6 +103,36 @@ def spu_secret(
         return
     write_secret(to, secret)
     print(f"wrote the secret of spu/{name} to {to}; bring it to the SPU's host")
+
+
+@spu_app.command("drain")
+def spu_drain(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SPU", autocompletion=completion.spus, show_default=False),
+    ],
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Let it keep what has not moved yet.")
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until it holds no replicas.")] = True,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")
+    ] = 3_600.0,
+    sc: ScOption = None,
+) -> None:
+    """Move all replicas of an SPU to others, while clients use them.
+
+    It gets no new replicas from then on. Each replica is made anew elsewhere before it leaves, so
+    nothing has fewer copies than before. An SPU that is lost for good is drained in the same way,
+    as far as other replicas are there. Ctrl-C ends the wait, not the drain.
+    """
+    from runnel.cli.spu_drain import cancel as keep
+    from runnel.cli.spu_drain import drain
+
+    if cancel:
+        keep(sc, name)
+    else:
+        drain(sc, name, wait=wait, timeout_s=timeout)
 
 
 @spu_app.command("run")

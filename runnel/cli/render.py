@@ -117,7 +117,7 @@ def _partition(obj: Object) -> list[tuple[str, str, bool]]:
     status = obj.status
     return [
         ("LEADER", "-" if status.leader is None else str(status.leader), False),
-        ("REPLICAS", ",".join(map(str, obj.spec.replicas)), False),
+        ("REPLICAS", _replicas(obj), False),
         ("LRS", ",".join(str(m.spu_id) for m in status.lrs) or "-", False),
         ("RESOLUTION", status.resolution.value, False),
         ("WRITABLE", "yes" if is_writable(obj) else "no", False),
@@ -126,6 +126,13 @@ def _partition(obj: Object) -> list[tuple[str, str, bool]]:
         ("UNCLEAN", "-" if status.unclean_term is None else format_term(status.unclean_term), True),
         ("UID", obj.uid, True),
     ]
+
+
+def _replicas(partition: Partition) -> str:
+    """The SPUs with a replica: ``1,+4,-2`` while 4 joins and 2 leaves."""
+    spec = partition.spec
+    staying = (f"+{i}" if i in (spec.joining or ()) else str(i) for i in spec.replicas)
+    return ",".join((*staying, *(f"-{i}" for i in spec.leaving or ())))
 
 
 def _spu_group(obj: Object) -> list[tuple[str, str, bool]]:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from runnel.status.state import ClusterState
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import Partition, PartitionResolution, is_under_replicated
 from schemas.objects.pipeline import Desired, Pipeline, PipelineState
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
@@ -215,11 +215,6 @@ def _health(spus: list[Spu], topics: int, partitions: list[Partition]) -> Health
         unwritable=sum(p.status.writable is False for p in partitions),
         under_replicated=sum(map(is_under_replicated, partitions)),
     )
-
-
-def is_under_replicated(partition: Partition) -> bool:
-    """Whether a partition has fewer live replicas than replicas."""
-    return len(partition.status.lrs) < len(partition.spec.replicas)
 
 
 def _problem(severity: Severity, obj: Object, state: str) -> Problem:

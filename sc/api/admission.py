@@ -100,10 +100,10 @@ def _admit_stream(stream: Stream) -> None:
 def admit_change(old: Object, new: Object, store: LocalStore) -> None:
     """Raises InvalidRequestError when an object may not become ``new``."""
     if isinstance(old, Spu) and isinstance(new, Spu) and old.spec.spu_type is SpuType.MANAGED:
-        if new.spec != old.spec:
+        if new.spec != old.spec.model_copy(update={"drain": new.spec.drain}):
             raise InvalidRequestError(
                 f"spec: SPU {old.name} belongs to SpuGroup {old.spec.group}; change the group's"
-                " template"
+                " template (only drain is the SPU's own)"
             )
         return
     _admit_alone(new)
@@ -203,13 +203,15 @@ def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None
         )
     if isinstance(obj, SpuGroup):
         for spu in store.spus_of(obj.name):
-            _admit_without_replicas(spu, store, "delete their topics first")
+            _admit_without_replicas(
+                spu, store, f"move them to other SPUs first: runnel spu drain {spu.name}"
+            )
     if isinstance(obj, Spu) and not force:
         _admit_without_replicas(
             obj,
             store,
-            "delete their topics first, or repeat with force=true: their partitions stay, offline,"
-            " and name the missing SPU",
+            f"move them to other SPUs first: runnel spu drain {obj.name}; or repeat with force=true:"
+            " their partitions stay, without this replica, and name the missing SPU",
         )
 
 
@@ -323,19 +325,5 @@ def _admit_placed_topic(
             f"spec.partitions: cannot shrink from {least} to {new.partition_count}:"
             " records would be lost; create another topic"
         )
-    replica_counts = {len(row) for row in placed.values()}
-    if new.replica_count != old.replica_count and replica_counts != {new.replica_count}:
-        raise InvalidRequestError(
-            f"spec.replicationFactor: cannot change from {old.replica_count} to"
-            f" {new.replica_count} in this version; create another topic"
-        )
     if (old.assignment is None) != (new.assignment is None):
         raise InvalidRequestError("spec.assignment: cannot switch between computed and manual")
-    if old.assignment is not None and new.assignment is not None:
-        rows = {row.id: row.replicas for row in new.assignment}
-        for row in old.assignment:
-            if rows.get(row.id) not in (row.replicas, placed.get(row.id)):
-                raise InvalidRequestError(
-                    f"spec.assignment: row {row.id} is placed on {list(row.replicas)};"
-                    " placed rows cannot move"
-                )

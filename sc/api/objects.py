@@ -201,7 +201,7 @@ class ObjectService:
         partition, view = self._reads.get(Partition, name), self._controller.view
         if not isinstance(partition, Partition):
             raise AssertionError(f"{name} is no partition")
-        return Replicas(items=tuple(_replica(view, partition, i) for i in partition.spec.replicas))
+        return Replicas(items=tuple(_replica(view, partition, i) for i in partition.spec.holders))
 
     async def elect(self, name: str, election: UncleanElection, options: WriteOptions) -> Object:
         """Have the controller elect a replica of a partition that may lack committed records.

@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 from sc.controller import Controller
 from sc.mirror import Mirror
 from schemas.daemon.metrics import exposition
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import Partition, PartitionResolution, is_under_replicated
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution
@@ -53,7 +53,7 @@ def _count(gauge: Gauge, resolutions: type[Enum], found: Iterable[Enum]) -> None
 
 def _under_replicated(partitions: Sequence[Partition]) -> int:
     return sum(
-        len(one.status.lrs) < len(one.spec.replicas)
+        is_under_replicated(one)
         for one in partitions
         if one.status.resolution is not PartitionResolution.DELETING
     )

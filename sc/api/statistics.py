@@ -29,7 +29,7 @@ from sc.statistics.board import Changes
 from sc.statistics.series import Series
 from sc.store.view import SessionState
 from schemas.ids import PartitionUid
-from schemas.objects.partition import Partition
+from schemas.objects.partition import Partition, is_under_replicated
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 
@@ -60,7 +60,7 @@ class Followed:
 
     def has(self, partition: Partition) -> bool:
         """Whether the numbers of a partition are wanted."""
-        return not self.catching_up or len(partition.status.lrs) < len(partition.spec.replicas)
+        return not self.catching_up or partition.spec.moves or is_under_replicated(partition)
 
 
 class StatisticsView:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sc.controllers.spu_group import leaving
+from sc.controllers.spu_group import is_draining
 from sc.store.view import Liveness, View
 from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution
@@ -32,7 +32,7 @@ def system_topic(name: str, view: View, now_ms: int) -> Topic:
     known = [
         spu
         for spu in view.store.objects(Spu)
-        if spu.status.resolution is not SpuResolution.INIT and not leaving(view.store, spu)
+        if spu.status.resolution is not SpuResolution.INIT and not is_draining(view.store, spu)
     ]
     there = [spu for spu in known if view.liveness(spu.spec.spu_id, now_ms) is not Liveness.OFFLINE]
     replicas = max(min(LEAST_REPLICAS, len(known)), min(MOST_REPLICAS, len(there)))

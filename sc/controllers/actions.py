@@ -46,6 +46,27 @@ class WritePartitionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginMove:
+    """Replace the spec of a partition by one that gives it other replicas, if it and the SPUs that
+    get one, ``spus``, are at the revisions of these copies, and none of these SPUs is still to
+    delete a replica of it. Never carried out while replicas are being placed."""
+
+    partition: Partition
+    spec: PartitionSpec
+    spus: tuple[Spu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndMove:
+    """Replace the spec of a partition by one without those that left, and leave their tombstones,
+    if it is at the revision of this copy."""
+
+    partition: Partition
+    spec: PartitionSpec
+    tombstones: tuple[Tombstone, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CreateSpu:
     """Create a managed SPU that does not exist yet, if its group is at the revision of this copy.
     The uid is set already."""
@@ -171,6 +192,8 @@ class Step:
 KvAction = (
     WriteStatus
     | WritePartitionSpec
+    | BeginMove
+    | EndMove
     | CreateSpu
     | WriteSpuSpec
     | RewriteSpu

@@ -26,8 +26,10 @@ def commit_obstacles(
     leader = partition.status.leader
     live, help_ = {member.spu_id for member in lrs}, "or lower minInSyncReplicas of the topic"
     found, blocked = list[str](), False
-    if missing := [i for i in wanted if i not in live]:
-        names = ", ".join(f"SPU {i}" for i in missing)
+    missing = [i for i in wanted if i not in live]
+    # One that has just been added catches up: nothing is wrong with that.
+    if lost := [i for i in missing if i not in (partition.spec.joining or ())]:
+        names = ", ".join(f"SPU {i}" for i in lost)
         found.append(f"{len(lrs)} of {len(wanted)} replicas are live, without {names}")
     cut_off = _cut_off(view, partition, leader)
     found += cut_off.values()
@@ -74,7 +76,7 @@ def _cut_off(view: View, partition: Partition, leader: int | None) -> dict[int, 
     """The SPUs with a replica that cannot replicate with the leader's SPU, and why."""
     if leader is None:
         return {}
-    others = [i for i in partition.spec.replicas if i != leader]
+    others = [i for i in partition.spec.holders if i != leader]
     return {i: why for i in others if (why := view.cut_off(leader, i)) is not None}
 
 

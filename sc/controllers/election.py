@@ -3,10 +3,11 @@
 Only a member of the live replica set (LRS) may lead: every commit needed all members, so each of
 them has every acknowledged record. The member must be online with the storage it had when it
 joined, and fit. Of several, one whose SPU is not flapping (`sc.store.suspicions`) leads before the
-others, then the one with the latest and longest log, then the preferred leader, then the SPU that
-leads the fewest partitions, counting elections that are decided but not written yet; ties go to the
-lowest id. Leader, term and LRS are written together, and an election adds no member.
-`sc.controllers.live_set` decides which members it removes, which may include the former leader.
+others, then the one with the latest and longest log, then one that is to stay, then the preferred
+leader, then the SPU that leads the fewest partitions, counting elections that are decided but not
+written yet; ties go to the lowest id. Leader, term and LRS are written together, and an election
+adds no member. `sc.controllers.live_set` decides which members it removes, which may include the
+former leader.
 
 A replica that was elected and refuses reports that it is unfit, or asks for an election: then the
 next candidate is tried, at a higher term.
@@ -29,7 +30,7 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
     reports: dict[int, ReplicaReport] = {}
     for member, health in found.items():
         report = view.report(member.spu_id, partition.uid)
-        if health.live and report is not None and member.spu_id in partition.spec.replicas:
+        if health.live and report is not None and member.spu_id in partition.spec.holders:
             reports[member.spu_id] = report
     return sorted(
         reports,
@@ -38,6 +39,7 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
             view.suspicions.is_flapping(i, now_ms),
             -reports[i].last_term,
             -reports[i].leo,
+            i not in partition.spec.replicas,
             i != partition.spec.preferred_leader,
             view.leading_count(i),
             i,

@@ -27,6 +27,7 @@ from typing import Final
 
 from sc.controllers.actions import (
     Action,
+    EndMove,
     Key,
     LeaveTombstones,
     RemovePartition,
@@ -43,6 +44,7 @@ from sc.controllers.live_set import (
     members_health,
     remove_unfit,
 )
+from sc.controllers.membership.steps import Waits, next_step
 from sc.controllers.preferred_leader import elect_preferred
 from sc.controllers.recovery import elect_of_all, lost_live_set, pending
 from sc.controllers.sealing import led_as, to_be_sealed, why_not_sealed
@@ -79,7 +81,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if partition.deleting:
         return _deletion(view, partition)
     actions = _assignments(view, partition)
-    if (decided_at_ms := view.decided_at_ms(partition.spec.replicas, now_ms)) is not None:
+    if (decided_at_ms := view.decided_at_ms(partition.spec.holders, now_ms)) is not None:
         actions.append(WakeAt(key, decided_at_ms))
     status, refusals = partition.status, list[str]()
     ruling = _rule_on_wish(view, partition, now_ms)
@@ -93,6 +95,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         wish = _first_leader(view, partition, now_ms)
     else:
         wish = _led(view, partition, status.leader, actions, refusals, now_ms)
+    if any(isinstance(action, EndMove) for action in actions):
+        # It is the answer to whatever the leader asked for.
+        return tuple(actions)
     if not is_led(wish):
         # Whether it could commit is a question only while it has a leader.
         wish = wish.model_copy(update={"writable": None})
@@ -162,7 +167,7 @@ def assignment_of(partition: Partition) -> Assignment:
         name=partition.name,
         topic=owner.name,
         index=partition.spec.index or 0,
-        replicas=partition.spec.replicas,
+        replicas=partition.spec.holders,
         log=partition.spec.log,
         leader=partition.status.leader,
         term=partition.status.term,
@@ -176,7 +181,7 @@ def assignment_of(partition: Partition) -> Assignment:
 
 def _assignments(view: View, partition: Partition) -> list[Action]:
     actions: list[Action] = []
-    for spu_id in partition.spec.replicas:
+    for spu_id in partition.spec.holders:
         session = view.sessions.get(spu_id)
         if session is None or not session.complete:
             continue
@@ -248,7 +253,7 @@ def _led(
     """Status of a partition that has a leader; adds the order to lead if it is due, and
     the requests that are turned down."""
     status = partition.status
-    if leader not in partition.spec.replicas:
+    if leader not in partition.spec.holders:
         return _offline(status, f"SPU {leader} leads, but the spec gives it no replica")
     match view.liveness(leader, now_ms):
         case Liveness.UNKNOWN:
@@ -274,12 +279,18 @@ def _led(
         refusals.append(f"another leader, {asked.reason}: no other live replica may lead")
     if not leads and _may_have_led(view, partition, leader):
         return elect(view, partition, now_ms) or status
+    moving = next_step(view, partition, leader, now_ms) if leads and partition.spec.moves else None
+    if isinstance(moving, EndMove):
+        actions.append(moving)
+        return status
     # A leader that was elected although unfit is fit, and may ask for members, once it leads.
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
         obstacle, writable = commit_obstacles(view, partition, wish.lrs, now_ms)
         # Once nothing is in the way of a seal, the status changes, and all SPUs hear of it.
-        reason = "; ".join(filter(None, (obstacle, why_not_sealed(view, partition)))) or None
+        waits = f"its replicas move: {moving.why}" if isinstance(moving, Waits) else None
+        said = (obstacle, waits, why_not_sealed(view, partition))
+        reason = "; ".join(filter(None, said)) or None
         truncated = partition.spec.truncate_before or 0
         done = report.log_start >= truncated > status.start_offset
         wish = wish.model_copy(
@@ -290,7 +301,9 @@ def _led(
                 "start_offset": truncated if done else status.start_offset,
             }
         )
-        if wish == status and not refusals:
+        if wish.lrs == status.lrs and not refusals and isinstance(moving, PartitionStatus):
+            return moving
+        if wish == status and not refusals and not partition.spec.moves:
             preferred = elect_preferred(view, partition, now_ms)
             if isinstance(preferred, int):
                 actions.append(WakeAt(Key("Partition", partition.name), preferred))
@@ -391,7 +404,7 @@ def _with_refusals(
 def _stuck(view: View, partition: Partition, what: str, now_ms: int) -> str:
     """Why nobody leads: what is wrong with the leader, and with each possible successor."""
     status = partition.status
-    if len(partition.spec.replicas) == 1:
+    if len(partition.spec.holders) == 1:
         return what
     found = members_health(view, partition.uid, status.lrs, now_ms)
     others = [s.why for m, s in found.items() if m.spu_id != status.leader and s.why]
@@ -406,5 +419,5 @@ def _offline(status: PartitionStatus, reason: str) -> PartitionStatus:
 
 def _tombstones(partition: Partition) -> tuple[Tombstone, ...]:
     """One for each SPU that may hold a replica, whatever its storage: the uid never comes back."""
-    holders = dict.fromkeys((*partition.spec.replicas, *(m.spu_id for m in partition.status.lrs)))
+    holders = dict.fromkeys((*partition.spec.holders, *(m.spu_id for m in partition.status.lrs)))
     return tuple(Tombstone(uid=PartitionUid(partition.uid), spu_id=i) for i in holders)

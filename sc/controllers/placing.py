@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sc.controllers.spu_group import leaving
+from sc.controllers.spu_group import is_draining
 from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
 from sc.store.view import Liveness, View
 from schemas.objects.partition import Partition
@@ -58,7 +58,7 @@ def place_new(
             s.spec.spu_id, s.spec.rack, s.spec.region, view.sessions[s.spec.spu_id].free_bytes
         )
         for s in spus
-        if alive[s.spec.spu_id] is Liveness.ONLINE and not leaving(view.store, s)
+        if alive[s.spec.spu_id] is Liveness.ONLINE and not is_draining(view.store, s)
     }
     request = Request(
         partitions=count,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from sc.controllers.election import elected
 from sc.controllers.live_set import members_health
-from sc.controllers.spu_group import leaving
+from sc.controllers.spu_group import is_draining
 from sc.store.view import View
 from schemas.objects.partition import Partition, PartitionStatus
 
@@ -42,7 +42,7 @@ def elect_preferred(view: View, partition: Partition, now_ms: int) -> PartitionS
     if preferred not in {m.spu_id for m in health} or not all(h.live for h in health.values()):
         return None
     spu = view.store.spu(preferred)
-    if view.recovering or spu is None or leaving(view.store, spu):
+    if view.recovering or spu is None or is_draining(view.store, spu):
         return None
     due_ms = _due_ms(view, partition, now_ms)
     return elected(view, partition, preferred, now_ms) if due_ms <= now_ms else due_ms

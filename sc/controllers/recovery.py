@@ -41,14 +41,14 @@ def lost_live_set(view: View, partition: Partition) -> str | None:
         return "the KV was restored from a backup"
     if partition.status.leader is not None:
         return None
-    reports = (view.report(i, partition.uid) for i in partition.spec.replicas)
+    reports = (view.report(i, partition.uid) for i in partition.spec.holders)
     led = any(report is not None and report.term for report in reports)
     return "its object was lost" if led or RESTORED in partition.metadata.annotations else None
 
 
 def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
     """What the replicas of such a partition have answered, by SPU."""
-    reports = {i: view.report(i, partition.uid) for i in partition.spec.replicas}
+    reports = {i: view.report(i, partition.uid) for i in partition.spec.holders}
     return {
         i: report
         for i, report in reports.items()
@@ -59,14 +59,14 @@ def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
 def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> PartitionStatus:
     """Status with the replica that is furthest ahead as the leader, or with what it waits for."""
     troubles = []
-    for i in partition.spec.replicas:
+    for i in partition.spec.holders:
         report = view.report(i, partition.uid)
         if i not in view.sessions:
             troubles.append(f"SPU {i} is {view.liveness(i, now_ms).value}")
         elif report is not None and not report.may_lead_uncleanly:
             troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
-    if troubles or len(found) < len(partition.spec.replicas):
+    if troubles or len(found) < len(partition.spec.holders):
         why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
         reason = (
             f"{what}, all replicas are needed: {why}, or elect one that is online:"

@@ -40,5 +40,5 @@ def led_as(partition: Partition, report: ReplicaReport) -> dict[str, Any]:
 
 
 def _older_spus(view: View, partition: Partition) -> list[int]:
-    sessions = ((spu, view.sessions.get(spu)) for spu in partition.spec.replicas)
+    sessions = ((spu, view.sessions.get(spu)) for spu in partition.spec.holders)
     return [spu for spu, session in sessions if session is not None and not session.seals]

@@ -2,13 +2,13 @@
 
 An object that appears is registered with the connection manager, one that disappears is
 unregistered. The resolution follows the session: ``init`` until the SPU has connected once,
-``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
-back and while the SPU is suspect (`sc.store.suspicions`), ``offline`` after that, ``draining``
-while its group wants to remove it. A provisioner starts the process of a managed SPU; the trouble
-that it reports is the reason. So is why the SC turned away an SPU that is not connected, which
-other SPUs one that is connected cannot reach, and that its addresses contradict each other. A new
-session first gets everything that the SPU is to hold, then the deletions that wait for it. During a
-recovery, deletions wait, and no process is stopped.
+``online`` with a session, ``draining`` while its replicas move to others, ``unknown`` while a
+controller that just started waits for SPUs to come back and while the SPU is suspect
+(`sc.store.suspicions`), ``offline`` after that. A provisioner starts the process of a managed SPU;
+the trouble that it reports is the reason. So is why the SC turned away an SPU that is not
+connected, which other SPUs one that is connected cannot reach, and that its addresses contradict
+each other. A new session first gets everything that the SPU is to hold, then the deletions that
+wait for it. During a recovery, deletions wait, and no process is stopped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from sc.controllers.actions import (
     WakeAt,
     WriteStatus,
 )
+from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
-from sc.controllers.spu_group import leaving
+from sc.controllers.spu_group import is_draining
 from sc.store.view import Liveness, View
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
 
@@ -50,8 +51,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if registered != spu.spec.spu_id:
         # Deleted and created again under this name before it was reconciled.
         return (UnregisterSpu(key.name, registered), RegisterSpu(spu), *provision)
-    actions: list[Action] = []
-    status = _status(view, spu, now_ms)
+    draining = drain(view, spu, now_ms) if is_draining(view.store, spu) else None
+    actions: list[Action] = [] if draining is None else list(draining.actions)
+    status = _status(view, spu, draining, now_ms)
     if status != spu.status:
         actions.append(WriteStatus(spu, status))
     if (decided_at_ms := view.decided_at_ms((spu.spec.spu_id,), now_ms)) is not None:
@@ -79,11 +81,23 @@ def runs_by(spec: SpuSpec) -> tuple[object, ...]:
     return spec.spu_id, spec.storage.log_dir, *ports
 
 
-def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
+def _status(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> SpuStatus:
+    status = _connected(view, spu, draining, now_ms)
+    if draining is None:
+        return status
+    update = {
+        "reason": _joined(draining.reason, status.reason),
+        "drained": True if not draining.left else None,
+    }
+    return status.model_copy(update=update)
+
+
+def _connected(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> SpuStatus:
+    """The status apart from how far a drain has come."""
     current = spu.status.resolution
     match view.liveness(spu.spec.spu_id, now_ms):
-        case Liveness.ONLINE if leaving(view.store, spu):
-            resolution, reason = SpuResolution.DRAINING, "its group has no place for it any more"
+        case Liveness.ONLINE if draining is not None:
+            resolution, reason = SpuResolution.DRAINING, None
         case Liveness.ONLINE:
             return SpuStatus(
                 resolution=SpuResolution.ONLINE,
@@ -103,11 +117,9 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
             resolution, reason = SpuResolution.UNKNOWN, "waiting for the SPU to connect again"
         case Liveness.OFFLINE:
             resolution, reason = SpuResolution.OFFLINE, "the SPU is not connected"
-    if (refused := view.refusal(spu.spec.spu_id)) is not None:
-        reason = f"{reason}; {refused}"
     return SpuStatus(
         resolution=resolution,
-        reason=_joined(reason, spu.spec.contradiction),
+        reason=_joined(reason, view.refusal(spu.spec.spu_id), spu.spec.contradiction),
         observed_generation=spu.generation,
     )
 

@@ -5,8 +5,8 @@ with the reason; existing SPUs stay as they are while the group is invalid. A re
 one managed SPU object for each id from ``minId`` on; the SPU controller has their processes
 started. A changed template changes the SPUs. SPUs outside the range are removed, the highest id
 first, and only when they hold no replica and have deleted those that they held: the first one that
-still holds replicas keeps the others, and the status names it. Until it is removed, no new replica
-is placed on it (`leaving`).
+still holds replicas keeps the others, and the status names it. Until it is removed, its replicas
+move to other SPUs (`sc.controllers.membership.drain`), and no new one is placed on it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         spu = existing.pop(spu_id, None)
         if spu is None:
             actions.append(CreateSpu(wanted, group))
-        elif spu.spec != wanted.spec:
-            actions.append(WriteSpuSpec(spu, wanted.spec))
+        elif spu.spec != (spec := wanted.spec.model_copy(update={"drain": spu.spec.drain})):
+            actions.append(WriteSpuSpec(spu, spec))
     removals, kept = _end(view, list(existing.values()))
     actions.extend(removals)
     reason = kept or _trouble(view, group)
@@ -77,6 +77,11 @@ def leaving(store: LocalStore, spu: Spu) -> bool:
     # While a group is invalid all its SPUs stay, even those outside its range.
     invalid = group.status.resolution is SpuGroupResolution.INVALID
     return not invalid and spu.spec.spu_id not in _ids(group)
+
+
+def is_draining(store: LocalStore, spu: Spu) -> bool:
+    """Whether the replicas of an SPU are to move to others."""
+    return bool(spu.spec.drain) or leaving(store, spu)
 
 
 def managed_spu(group: SpuGroup, spu_id: int, port_step: int) -> Spu:
@@ -137,7 +142,8 @@ def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
         if view.store.holds_replicas(spu_id):
             held = [p.name for p in view.store.partitions_on(spu_id)]
             more = f" and {len(held) - 3} more" if len(held) > 3 else ""
-            return removals, f"{spu.name} cannot be removed: it holds {', '.join(held[:3])}{more}"
+            names = ", ".join(held[:3]) + more
+            return removals, f"{spu.name} is removed once its replicas have moved: {names}"
         if spu_id in view.sessions and view.store.tombstones_of(spu_id):
             return removals, f"{spu.name} is deleting its replicas before it is removed"
         removals.append(RemoveSpu(spu))

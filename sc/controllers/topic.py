@@ -30,6 +30,7 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
+from sc.controllers.membership.resize import resize, settings_for_now
 from sc.controllers.placing import NotPlaced, Placed, named_by, place_new
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic_size import chunks, map_too_large, topic_bytes
@@ -156,15 +157,24 @@ def _provision(
     missing = [i for i in range(topic.spec.partition_count) if i not in existing]
     actions: list[Action] = []
     log = topic.spec.log_settings
+    specs = {
+        p.spec.index: p.spec.model_copy(
+            update={
+                "log": settings_for_now(topic.spec, p, log),
+                "archived_before": _archived_before(topic, p.spec),
+                "desired": _desired(topic),
+            }
+        )
+        for p in partitions
+    }
+    resizing = resize(view, topic.spec, partitions, specs, now_ms)
     for partition in partitions:
-        changed = {
-            "log": log,
-            "archived_before": _archived_before(topic, partition.spec),
-            "desired": _desired(topic),
-        }
-        spec = partition.spec.model_copy(update=changed)
-        if spec != partition.spec and not partition.deleting:
+        if (move := resizing.begun.get(partition.spec.index)) is not None:
+            actions.append(move)
+        elif (spec := specs[partition.spec.index]) != partition.spec and not partition.deleting:
             actions.append(WritePartitionSpec(partition, spec))
+    if resizing.until_ms is not None:
+        actions.append(WakeAt(Key("Topic", topic.name), resizing.until_ms))
     if not missing:
         replica_map = tuple(p.spec.replicas for p in partitions)
         if (obstacle := map_too_large(topic, replica_map)) is not None:
@@ -176,13 +186,19 @@ def _provision(
                 for p in partitions
                 if p.status.writable is False and p.status.sealed_offset is None
             ]
-            found = (_being_sealed(topic, partitions), _unwritable(unwritable, partitions))
+            found = (
+                _being_sealed(topic, partitions),
+                _unwritable(unwritable, partitions),
+                resizing.reason,
+            )
             reason = (
                 _contradiction(topic.spec, partitions) or "; ".join(filter(None, found)) or None
             )
             status = _status(topic, TopicResolution.PROVISIONED, reason, replica_map)
             if unwritable:
                 status = status.model_copy(update={"writable": False})
+            if resizing.reason is not None:
+                status = status.model_copy(update={"moving": True})
             if status != topic.status:
                 actions.append(WriteStatus(topic, status))
         return tuple(actions)
@@ -260,19 +276,6 @@ def _contradiction(spec: TopicSpec, partitions: list[Partition]) -> str | None:
 
     The API refuses such changes; an earlier version did not refuse them in time.
     """
-    if spec.assignment is not None:
-        placed = {p.spec.index: p.spec.replicas for p in partitions}
-        for row in spec.assignment:
-            if (found := placed.get(row.id)) is not None and found != row.replicas:
-                return (
-                    f"spec.assignment says {list(row.replicas)} in row {row.id}, which is placed on"
-                    f" {list(found)}: set it back"
-                )
-    elif partitions and (found_count := len(partitions[0].spec.replicas)) != spec.replica_count:
-        return (
-            f"spec.replicationFactor is {spec.replica_count}, but its partitions were placed with"
-            f" {found_count}: set it back to {found_count}"
-        )
     if not spec.sealed and any(p.status.sealed_offset is not None for p in partitions):
         return (
             "its logs are sealed, and spec.sealed does not say so, as after the KV was restored"

@@ -69,7 +69,7 @@ def decide(
         )
     else:
         health = members_health(view, partition.uid, status.lrs, now_ms)
-        able = [m for m in status.lrs if health[m].live and m.spu_id in partition.spec.replicas]
+        able = [m for m in status.lrs if health[m].live and m.spu_id in partition.spec.holders]
         if able:
             return (
                 f"SPU {able[0].spu_id} is a live replica, online and fit: no record has to be lost"
@@ -78,9 +78,9 @@ def decide(
             return "all live replicas are online: the one whose log is furthest ahead leads"
         if any(s.fitness is Fitness.UNKNOWN for s in health.values()):
             return None
-    if any(view.liveness(i, now_ms) is Liveness.UNKNOWN for i in partition.spec.replicas):
+    if any(view.liveness(i, now_ms) is Liveness.UNKNOWN for i in partition.spec.holders):
         return None
-    reports = {i: r for i in partition.spec.replicas if (r := view.report(i, partition.uid))}
+    reports = {i: r for i in partition.spec.holders if (r := view.report(i, partition.uid))}
     leader = _candidate(view, partition, wish.leader, reports, now_ms)
     if isinstance(leader, str):
         return leader
@@ -100,7 +100,7 @@ def _candidate(
     if named is None:
         able = {i: report for i, report in reports.items() if report.may_lead_uncleanly}
         return holds_most(partition, able) if able else "no replica is online and fit"
-    if named not in partition.spec.replicas:
+    if named not in partition.spec.holders:
         return f"SPU {named} holds no replica of it"
     if named not in reports:
         state = view.liveness(named, now_ms).value
@@ -120,7 +120,7 @@ def after_unclean_boot(view: View, partition: Partition) -> PartitionStatus | No
         if report.fit or not report.unclean_boot:
             return None
         reports[member.spu_id] = report
-    able = {i: report for i, report in reports.items() if i in partition.spec.replicas}
+    able = {i: report for i, report in reports.items() if i in partition.spec.holders}
     if not able:
         return None
     return take_over(view, partition, holds_most(partition, able), reports, unclean=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sc.controllers.actions import Key
-from sc.controllers.spu_group import leaving
+from sc.controllers.spu_group import is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.objects.partition import DesiredState, Partition, is_writable
+from schemas.objects.partition import DesiredState, Partition, is_led, is_writable
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.stream import StreamState
@@ -34,6 +34,7 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                 if spu.spec.group is not None:
                     # It may wait for this to end the SPU.
                     yield Key("SpuGroup", spu.spec.group)
+            yield from _movers(store)
         case BellRang(uid):
             if (name := store.stream_by_uid(uid)) is not None:
                 yield Key("Stream", name)
@@ -51,7 +52,8 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                 case Partition():
                     if _concerns_owner(change, subject.spec.owner.kind):
                         yield Key(subject.spec.owner.kind, subject.spec.owner.name)
-                    yield from _groups_that_wait(change, store)
+                    yield from _those_that_empty(change, store)
+                    yield from _after_move(change, store)
                 case _:
                     pass
 
@@ -65,8 +67,25 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
             # A group waits for deletions only of an SPU that is there.
             yield Key("SpuGroup", spu.spec.group)
     yield from _waiting(store)
+    yield from _movers(store)
     for partition in store.partitions_on(spu_id):
         yield Key("Partition", partition.name)
+
+
+def keys_that_wait_for_room(store: LocalStore) -> Iterator[Key]:
+    """Keys to look at when an SPU has more room than before."""
+    for name in store.topics_in(TopicResolution.INSUFFICIENT_RESOURCES):
+        yield Key("Topic", name)
+    yield from _movers(store)
+
+
+def _movers(store: LocalStore) -> Iterator[Key]:
+    """Who may have replicas that wait until they may move."""
+    for spu in store.objects(Spu):
+        if store.held_count(spu.spec.spu_id) and is_draining(store, spu):
+            yield Key("Spu", spu.name)
+    for name in store.topics_moving():
+        yield Key("Topic", name)
 
 
 def _waiting(store: LocalStore) -> Iterator[Key]:
@@ -112,13 +131,31 @@ def _truncating(partition: Partition) -> tuple[int, str | None] | None:
     return offset, partition.status.reason if offset < wanted else None
 
 
-def _groups_that_wait(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
-    """Groups that wait until an SPU has no replicas, if this change gives or takes one."""
+def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
+    """Who may go on when a partition has ended its move, or has a leader again."""
+    old, new = change.old, change.new
+    if not isinstance(old, Partition):
+        return
+    if old.spec.moves and not (isinstance(new, Partition) and new.spec.moves):
+        yield from _movers(store)
+    elif isinstance(new, Partition) and is_led(old.status) != is_led(new.status):
+        for spu_id in new.spec.holders:
+            if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
+                yield Key("Spu", spu.name)
+        if new.spec.owner.kind == "Topic" and store.is_moving(new.spec.owner.name):
+            yield Key("Topic", new.spec.owner.name)
+
+
+def _those_that_empty(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
+    """SPUs that are to have no replicas, and their groups, if this change gives or takes one."""
     before, after = (
-        set(side.spec.replicas) if isinstance(side, Partition) else set()
+        set(side.spec.holders) if isinstance(side, Partition) else set()
         for side in (change.old, change.new)
     )
     spus = [spu for i in sorted(before ^ after) if (spu := store.spu(i)) is not None]
+    for spu in spus:
+        if is_draining(store, spu):
+            yield Key("Spu", spu.name)
     groups = {spu.spec.group for spu in spus if leaving(store, spu)}
     for name in sorted(group for group in groups if group is not None):
         yield Key("SpuGroup", name)
@@ -128,6 +165,7 @@ def _after_group(group: SpuGroup, store: LocalStore) -> Iterator[Key]:
     """Its SPUs, and other groups that may have waited for its ids."""
     for spu in store.spus_of(group.name):
         yield Key("Spu", spu.name)
+    yield from _movers(store)
     yield from _invalid_groups(store, group.name)
 
 
@@ -144,10 +182,14 @@ def _after_spu(change: ObjectChanged, spu: Spu, store: LocalStore) -> Iterator[K
     if old is None or new is None:
         # What keeps a group from its ids, or the first of several that do.
         yield from _invalid_groups(store, spu.spec.group)
+    draining = [isinstance(side, Spu) and side.spec.drain for side in (old, new)]
+    if draining[0] != draining[1]:
+        yield from _movers(store)
     before = old.status.resolution if isinstance(old, Spu) else None
     after = new.status.resolution if isinstance(new, Spu) else None
     if before == after:
         return
     yield from _waiting(store)
+    yield from _movers(store)
     for partition in store.partitions_on(spu.spec.spu_id):
         yield Key("Partition", partition.name)

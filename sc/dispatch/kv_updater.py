@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from sc.controllers.actions import (
+    BeginMove,
     CreatePartitions,
     CreateSpu,
+    EndMove,
     KvAction,
     LeaveTombstones,
     MarkDeleting,
@@ -46,6 +48,7 @@ from schemas.control.messages import Tombstone
 from schemas.errors import ConflictError, FencedError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition, PartitionSpec
 
 
 def timestamp() -> str:
@@ -99,9 +102,17 @@ class KvUpdater:
             case WriteStatus(obj, status):
                 return [self._unchanged(obj)], [self._put(obj.with_status(status))]
             case WritePartitionSpec(partition, spec):
-                new = partition.model_copy(update={"spec": spec})
-                new = new.with_metadata(generation=partition.generation + 1)
-                return [self._unchanged(partition)], [self._put(new)]
+                return [self._unchanged(partition)], [self._respec(partition, spec)]
+            case BeginMove(partition, spec, spus):
+                compares = [self._unchanged(obj) for obj in (partition, *spus)]
+                compares.extend(
+                    ModRevisionIs(self._keys.tombstone(s.spec.spu_id, partition.uid), 0)
+                    for s in spus
+                )
+                return compares, [self._respec(partition, spec)]
+            case EndMove(partition, spec, tombstones):
+                ops = [self._respec(partition, spec), *self._graves(tombstones)]
+                return [self._unchanged(partition)], ops
             case CreateSpu(spu, group):
                 new_spu = spu.with_metadata(creation_timestamp=timestamp(), generation=1)
                 id_key = self._keys.spu_id(spu.spec.spu_id)
@@ -174,9 +185,7 @@ class KvUpdater:
             self._put(p.with_metadata(creation_timestamp=created, generation=1))
             for p in step.create
         )
-        for partition, spec in step.respec:
-            new = partition.model_copy(update={"spec": spec})
-            ops.append(self._put(new.with_metadata(generation=partition.generation + 1)))
+        ops.extend(self._respec(partition, spec) for partition, spec in step.respec)
         ops.extend(self._put(p.with_metadata(deletion_timestamp=created)) for p in step.mark)
         bell = self._keys.bell(step.owner.uid)
         if step.remove_owner:
@@ -185,6 +194,10 @@ class KvUpdater:
             # Its value says what the change came from, for whoever looks because of it.
             ops.append(Put(bell, current_cause().encode()))
         return compares, ops
+
+    def _respec(self, partition: Partition, spec: PartitionSpec) -> Op:
+        new = partition.model_copy(update={"spec": spec})
+        return self._put(new.with_metadata(generation=partition.generation + 1))
 
     def _graves(self, tombstones: tuple[Tombstone, ...]) -> list[Op]:
         return [Put(self._keys.tombstone(t.spu_id, t.uid), encode_tombstone(t)) for t in tombstones]

@@ -20,8 +20,10 @@ from typing import Protocol
 from sc.controllers import reconcile
 from sc.controllers.actions import (
     Action,
+    BeginMove,
     CreatePartitions,
     CreateSpu,
+    EndMove,
     EndSpu,
     Key,
     KvAction,
@@ -271,6 +273,8 @@ class ControllerLoop:
             case (
                 WriteStatus()
                 | WritePartitionSpec()
+                | BeginMove()
+                | EndMove()
                 | CreateSpu()
                 | WriteSpuSpec()
                 | RewriteSpu()
@@ -345,7 +349,7 @@ def note_election(view: View, action: Action, now_ms: int) -> int | None:
 def _places(action: Action) -> bool:
     """Whether an action may be carried out only while nothing else is placed."""
     match action:
-        case CreatePartitions() | RemoveSpu():
+        case CreatePartitions() | BeginMove() | RemoveSpu():
             return True
         case Step(create=create):
             return bool(create)
@@ -355,7 +359,7 @@ def _places(action: Action) -> bool:
 
 def _is_independent(action: Action) -> bool:
     """Whether others of its kind may be carried out at the same time."""
-    return isinstance(action, MarkDeleting | WritePartitionSpec | RemoveTombstone)
+    return isinstance(action, MarkDeleting | WritePartitionSpec | BeginMove | RemoveTombstone)
 
 
 def _subject(action: KvAction) -> dict[str, str]:
@@ -368,6 +372,8 @@ def _subject(action: KvAction) -> dict[str, str]:
             return {"object": f"{obj.kind}/{obj.name}"}
         case (
             WritePartitionSpec(partition, _)
+            | BeginMove(partition, _, _)
+            | EndMove(partition, _, _)
             | LeaveTombstones(partition, _)
             | RemovePartition(partition, _)
         ):

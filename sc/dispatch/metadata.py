@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from sc.controllers.actions import Key
-from sc.dispatch.affected import affected_keys, keys_of_session
+from sc.dispatch.affected import affected_keys, keys_of_session, keys_that_wait_for_room
 from sc.store.local_store import BellRang, Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
@@ -28,7 +28,6 @@ from schemas.daemon.logs import get_logger
 from schemas.ids import election_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
-from schemas.objects.topic import TopicResolution
 
 #: Reports of unknown partitions that are kept in a session.
 MAX_STRANGERS: Final = 100
@@ -117,8 +116,8 @@ class MetadataDispatcher:
             state.strangers.discard(tombstone.uid)
         if report.free_bytes is not None and report.free_bytes != state.free_bytes:
             state.free_bytes = report.free_bytes
-            for name in store.topics_in(TopicResolution.INSUFFICIENT_RESOURCES):
-                self._wake(Key("Topic", name), cause)
+            for key in keys_that_wait_for_room(store):
+                self._wake(key, cause)
         spu = store.spu(spu_id)
         if report.deleted and spu is not None:
             self._wake(Key("Spu", spu.name), cause)
@@ -196,7 +195,7 @@ class MetadataDispatcher:
         names = {p.name for uid in moved if (p := known[uid]) is not None}
         if news:
             names |= {
-                p.name for p in store.partitions_on(state.spu_id) if news & set(p.spec.replicas)
+                p.name for p in store.partitions_on(state.spu_id) if news & set(p.spec.holders)
             }
             if (spu := store.spu(state.spu_id)) is not None:
                 self._wake(Key("Spu", spu.name), cause)
@@ -216,12 +215,12 @@ class MetadataDispatcher:
 
     def _held_by(self, spu_id: int, uid: str) -> Partition | None:
         partition = self._view.store.partition_by_uid(uid)
-        return partition if partition is not None and spu_id in partition.spec.replicas else None
+        return partition if partition is not None and spu_id in partition.spec.holders else None
 
     def _forget_requests(self, old: Partition, new: Object | None) -> None:
         """A partition changed: forget the requests that were based on an earlier revision."""
         latest = new.revision if new is not None and new.uid == old.uid else None
-        for spu_id in old.spec.replicas:
+        for spu_id in old.spec.holders:
             state = self._sessions.get(spu_id)
             if state is None:
                 continue

@@ -69,6 +69,9 @@ class Outbox:
                     self.complete = action
                     self.assignments.clear()
             case SendAssignment(_, assignment):
+                # The SPU gets the replica back, which it has deleted: a repeated order to do that
+                # must not reach the new one.
+                self.deletes.pop(assignment.uid, None)
                 if not self._assigning(assignment):
                     self.assignments[assignment.uid] = assignment
             case SendLead(_, lead):

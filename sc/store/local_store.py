@@ -3,9 +3,10 @@
 Only the metadata dispatcher changes it, and only to follow the KV: a write here is never the way to
 change an object. Every change names its KV revision, and revisions never go back.
 
-Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader, by preferred
-leader and by the incarnation of their term; SPUs by their id and by group; topics by resolution;
-streams by uid and by state; tombstones by SPU id. Of a bell, the store knows when it rang last.
+Indexes: partitions by replica (SPU id), by owner and by uid, those that move, and counted by
+leader, by preferred leader and by the incarnation of their term; SPUs by their id and by group;
+topics by resolution, and those that move; streams by uid and by state; tombstones by SPU id. Of a
+bell, the store knows when it rang last.
 """
 
 from __future__ import annotations
@@ -82,11 +83,14 @@ class LocalStore:
         #: Index and name, sorted: a reader of all of them must not sort thousands again and again.
         self._partitions_by_owner: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
         self._changes_by_owner: Counter[tuple[str, str]] = Counter()
+        self._wanted_on: Counter[int] = Counter()
+        self._moving: set[str] = set()
         self._preferred_by_leader: Counter[int] = Counter()
         self._led_by: Counter[int] = Counter()
         self._partition_by_uid: dict[str, str] = {}
         self._kept_by_incarnation: Counter[int] = Counter()
         self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
+        self._topics_moving: set[str] = set()
         self._stream_by_uid: dict[str, str] = {}
         self._streams_by_state: dict[StreamState, set[str]] = defaultdict(set)
         self._bells: dict[str, int] = {}
@@ -130,8 +134,20 @@ class LocalStore:
         return bool(self._partitions_by_replica.get(spu_id))
 
     def replica_count(self, spu_id: int) -> int:
-        """How many partitions have a replica on an SPU."""
+        """How many partitions have a replica on an SPU that is to stay."""
+        return self._wanted_on[spu_id]
+
+    def held_count(self, spu_id: int) -> int:
+        """How many partitions have a replica on an SPU, those that leave it included."""
         return len(self._partitions_by_replica.get(spu_id, ()))
+
+    def moving(self) -> Iterator[Partition]:
+        """Partitions whose replicas move, in the order of their names."""
+        return self._partitions(sorted(self._moving))
+
+    def tombstone(self, spu_id: int, uid: str) -> Tombstone | None:
+        """What keeps an SPU from a replica that it is to delete; None if nothing does."""
+        return self._tombstones.get(spu_id, {}).get(uid)
 
     def leading_count(self, spu_id: int) -> int:
         """How many partitions have an SPU as their leader."""
@@ -170,6 +186,14 @@ class LocalStore:
     def topics_in(self, *resolutions: TopicResolution) -> list[str]:
         """Names of the topics that have one of these resolutions, sorted."""
         return sorted(n for r in resolutions for n in self._topics_by_resolution.get(r, ()))
+
+    def topics_moving(self) -> list[str]:
+        """Names of the topics whose replicas are being moved, sorted."""
+        return sorted(self._topics_moving)
+
+    def is_moving(self, topic: str) -> bool:
+        """Whether the replicas of a topic are being moved."""
+        return topic in self._topics_moving
 
     def stream_by_uid(self, uid: str) -> str | None:
         """The name of a stream."""
@@ -262,12 +286,17 @@ class LocalStore:
                     self._spus_by_group[new.spec.group].add(new.name)
             case Topic():
                 self._topics_by_resolution[new.status.resolution].add(new.name)
+                if new.status.moving:
+                    self._topics_moving.add(new.name)
             case Stream():
                 self._stream_by_uid[new.uid] = new.name
                 self._streams_by_state[new.status.state].add(new.name)
             case Partition():
-                for spu_id in new.spec.replicas:
+                for spu_id in new.spec.holders:
                     self._partitions_by_replica[spu_id].add(new.name)
+                self._wanted_on.update(new.spec.replicas)
+                if new.spec.moves:
+                    self._moving.add(new.name)
                 owner = (new.spec.owner.kind, new.spec.owner.name)
                 insort(self._partitions_by_owner[owner], _place(new))
                 self._changes_by_owner[owner] += 1
@@ -288,12 +317,15 @@ class LocalStore:
                     self._spus_by_group[old.spec.group].discard(old.name)
             case Topic():
                 self._topics_by_resolution[old.status.resolution].discard(old.name)
+                self._topics_moving.discard(old.name)
             case Stream():
                 self._stream_by_uid.pop(old.uid, None)
                 self._streams_by_state[old.status.state].discard(old.name)
             case Partition():
-                for spu_id in old.spec.replicas:
+                for spu_id in old.spec.holders:
                     self._partitions_by_replica[spu_id].discard(old.name)
+                self._wanted_on.subtract(old.spec.replicas)
+                self._moving.discard(old.name)
                 owner = (old.spec.owner.kind, old.spec.owner.name)
                 siblings = self._partitions_by_owner[owner]
                 del siblings[bisect_left(siblings, _place(old))]

@@ -36,7 +36,11 @@ class PartitionSpec(Model):
     segment_id: int | None = Field(default=None, ge=0)
     """Number within its stream."""
     replicas: tuple[int, ...] = Field(min_length=1)
-    """SPUs that hold a replica."""
+    """SPUs that are to hold a replica."""
+    joining: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """While replicas move: those of `replicas` that were added and have not caught up yet."""
+    leaving: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """While replicas move: SPUs that hold a replica until those of `replicas` can do without."""
     preferred_leader: int
     """The preferred leader."""
     desired: DesiredState = DesiredState.OPEN
@@ -48,6 +52,16 @@ class PartitionSpec(Model):
     from there on."""
     log: SharedLogSettings = LogSettings()
     """Settings of the log."""
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """SPUs that hold a replica now, or are about to."""
+        return self.replicas if self.leaving is None else (*self.replicas, *self.leaving)
+
+    @property
+    def moves(self) -> bool:
+        """Whether replicas are on their way from some SPUs to others."""
+        return self.joining is not None or self.leaving is not None
 
 
 class PartitionResolution(CaselessEnum):
@@ -108,6 +122,12 @@ def is_writable(partition: Partition) -> bool:
     """Whether it has a leader, and nothing is known that keeps it from committing records."""
     status = partition.status
     return status.resolution is PartitionResolution.ONLINE and status.writable is not False
+
+
+def is_under_replicated(partition: Partition) -> bool:
+    """Whether a replica is not live that should be. One that has just been added is not missed."""
+    spec, live = partition.spec, {member.spu_id for member in partition.status.lrs}
+    return any(i not in live and i not in (spec.joining or ()) for i in spec.replicas)
 
 
 class UncleanElection(Model):

@@ -114,6 +114,8 @@ class SpuSpec(Model):
     """Where clients reach the SPU."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
     """Where other SPUs reach the SPU."""
+    drain: bool | None = None
+    """true: its replicas move to other SPUs, and it gets no others. Left out otherwise."""
 
     @property
     def private_host(self) -> str:
@@ -152,6 +154,8 @@ class SpuResolution(CaselessEnum):
 
 class SpuStatus(Status):
     resolution: SpuResolution = SpuResolution.INIT
+    drained: bool | None = None
+    """true: it holds no replicas and gets none, so that it can be stopped and removed."""
 
 
 class Spu(Object):

@@ -274,6 +274,8 @@ class TopicStatus(Status):
     """Mirrors the partitions' specs: row i lists the SPUs of partition i."""
     writable: bool | None = None
     """false while some of its partitions have a leader, but commit no records."""
+    moving: bool | None = None
+    """true while its partitions get other replicas, as its spec asks for."""
 
 
 class Topic(Object):

@@ -27,7 +27,12 @@ from runnel.contexts import local_data_dirs
 from runnel.net.address import Address
 from runnel.net.connection import open_connection
 from schemas.errors import RunnelError, UnreachableError
-from schemas.objects.partition import Partition, PartitionResolution, is_led
+from schemas.objects.partition import (
+    Partition,
+    PartitionResolution,
+    is_led,
+    is_under_replicated,
+)
 from schemas.objects.quantities import readable_size
 from schemas.objects.spu import Spu, SpuResolution, is_loopback
 from schemas.objects.stream import Stream, StreamState
@@ -319,7 +324,7 @@ def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
         Check(f"partition {p.name}", Result.FAILED, f"cannot commit: {why_not(p)}")
         for p in [p for p in led if not commits(p)][:_NAMED]
     ]
-    thin = [p for p in led if commits(p) and len(p.status.lrs) < len(p.spec.replicas)]
+    thin = [p for p in led if commits(p) and is_under_replicated(p)]
     if thin:
         names = ", ".join(p.name for p in thin[:_NAMED]) + (", …" if len(thin) > _NAMED else "")
         checks.append(

@@ -1,4 +1,4 @@
-"""``scale``: more or fewer SPUs of a group, more partitions of a topic."""
+"""``scale``: more or fewer SPUs of a group, more partitions of a topic, other replica counts."""
 
 from __future__ import annotations
 
@@ -28,16 +28,26 @@ def scale(
             min=1, help="The number of partitions of a topic: more only.", show_default=False
         ),
     ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many replicas a topic's partitions have.", show_default=False
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     sc: ScOption = None,
 ) -> None:
-    """Change the number of SPUs of a group, or of partitions of a topic."""
+    """Change the number of SPUs of a group, of partitions of a topic, or of their replicas.
+
+    SPUs that a smaller group has no place for give their replicas to others first. Replicas of a
+    topic are added and removed while it is used; to wait: runnel wait topic NAME --for settled
+    """
     cls = find_kind(kind)
-    field, wanted = _wanted(cls, replicas, partitions)
+    field, wanted = _wanted(cls, replicas, partitions, replication_factor)
     with administered(sc) as cluster:
-        before = _number(cluster.get(cls.PLURAL, name))
+        before = _number(cluster.get(cls.PLURAL, name), field)
         tried = " (dry run)" if dry_run else ""
-        label, noun = f"{cls.kind_name().lower()}/{name}", "SPU" if cls is SpuGroup else "partition"
+        label, noun = f"{cls.kind_name().lower()}/{name}", _NOUNS[field, cls]
         if before == wanted:
             print(f"{label} unchanged: {count(wanted, noun)}{tried}")
             return
@@ -45,24 +55,33 @@ def scale(
     print(f"{label} scaled from {before:,} to {count(wanted, noun)}{tried}")
 
 
-def _wanted(cls: type[Object], replicas: int | None, partitions: int | None) -> tuple[str, int]:
+_NOUNS = {
+    ("replicas", SpuGroup): "SPU",
+    ("partitions", Topic): "partition",
+    ("replicationFactor", Topic): "replica",
+}
+
+
+def _wanted(
+    cls: type[Object], replicas: int | None, partitions: int | None, factor: int | None
+) -> tuple[str, int]:
     """The field of the spec, and its value. Raises InvalidRequestError for a kind without one."""
-    if cls is SpuGroup and replicas is not None and partitions is None:
-        return "replicas", replicas
-    if cls is Topic and partitions is not None and replicas is None:
-        return "partitions", partitions
+    given = {"replicas": replicas, "partitions": partitions, "replicationFactor": factor}
+    found = [(field, value) for field, value in given.items() if value is not None]
+    if len(found) == 1 and (found[0][0], cls) in _NOUNS:
+        return found[0]
     if cls is SpuGroup:
         raise InvalidRequestError("for a group of SPUs, give --replicas N and nothing else")
     if cls is Topic:
         raise InvalidRequestError(
-            "for a topic, give --partitions N and nothing else; how many replicas they have cannot"
-            " be changed in this version"
+            "for a topic, give either --partitions N, or --replication-factor N for how many"
+            " replicas they have"
         )
     raise InvalidRequestError(f"{cls.PLURAL} have no number to change; spugroups and topics have")
 
 
-def _number(obj: Object) -> int:
+def _number(obj: Object, field: str) -> int:
     if isinstance(obj, SpuGroup):
         return obj.spec.replicas
     assert isinstance(obj, Topic)  # noqa: S101 - `_wanted` refuses all others
-    return obj.spec.partition_count
+    return obj.spec.partition_count if field == "partitions" else obj.spec.replica_count

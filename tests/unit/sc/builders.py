@@ -211,6 +211,8 @@ def partition_of(
     observed: int = 1,
     minimum: int | None = None,
     writable: bool | None = None,
+    joining: tuple[int, ...] | None = None,
+    leaving: tuple[int, ...] | None = None,
 ) -> Partition:
     """A partition; ``minimum`` is its ``minInSyncReplicas`` where the topic's is not meant."""
     owner = topic_of(topic) if isinstance(topic, str) else topic
@@ -230,6 +232,8 @@ def partition_of(
             index=index,
             replicas=replicas,
             preferred_leader=replicas[0] if preferred is None else preferred,
+            joining=joining,
+            leaving=leaving,
             log=log,
         ),
         status=PartitionStatus(

@@ -15,8 +15,10 @@ from typing import Any, assert_never
 from sc.controllers import reconcile
 from sc.controllers.actions import (
     Action,
+    BeginMove,
     CreatePartitions,
     CreateSpu,
+    EndMove,
     EndSpu,
     Key,
     LeaveTombstones,
@@ -55,6 +57,7 @@ from schemas.control.messages import (
     DeleteReplicas,
     Hello,
     LeadPartitions,
+    LrsRequest,
     Message,
     ReplicaReport,
     ReplicaRole,
@@ -63,9 +66,15 @@ from schemas.control.messages import (
     Stamp,
 )
 from schemas.control.session_end import SessionEnd
-from schemas.ids import StorageId, Term, election_term
+from schemas.ids import PartitionUid, StorageId, Term, election_term
 from schemas.objects.metadata import Object
-from schemas.objects.partition import LiveReplica, Partition, PartitionStatus, UncleanElection
+from schemas.objects.partition import (
+    LiveReplica,
+    Partition,
+    PartitionSpec,
+    PartitionStatus,
+    UncleanElection,
+)
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 from tests.unit.sc.builders import DELETED_AT, PORT_STEP
@@ -150,6 +159,8 @@ class World:
         self.feed.follow(self.dispatcher.changed)
         self.spus: dict[int, ModelSpu] = {}
         self.steps = 0
+        #: Whether a replica was moved. Where to depends on who is looked at first.
+        self.moved = False
         self._generations: dict[int, int] = {}
 
     @property
@@ -240,12 +251,43 @@ class World:
     def settle(self, pick: Callable[[list[Key]], Key] = lambda keys: keys[0]) -> None:
         """Work everything off, timers included: time passes when nothing else is left to do."""
         self.work_off(pick)
-        while self.timers:
+        while self._leaders_ask() or self.timers:
+            if self.waiting:
+                self.work_off(pick)
+                continue
             self.now_ms = max(self.now_ms, min(self.timers.values()))
             for key in [k for k, at in self.timers.items() if at <= self.now_ms]:
                 del self.timers[key]
                 self.waiting[key] = None
             self.work_off(pick)
+
+    def _leaders_ask(self) -> bool:
+        """Newcomers have caught up, and their leaders ask for them, as long as one is missing."""
+        before = len(self.waiting)
+        for partition in [*self.store.moving()]:
+            status, uid = partition.status, partition.uid
+            session = None if status.leader is None else self.sessions.get(status.leader)
+            report = None if session is None else session.reports.get(uid)
+            if session is None or report is None or report.role is not ReplicaRole.LEADER:
+                continue
+            live = {m.spu_id for m in status.lrs}
+            came = tuple(
+                LiveReplica(spu_id=i, storage_id=found.storage_id)
+                for i in partition.spec.replicas
+                if i not in live and (found := self.view.report(i, uid)) is not None and found.fit
+            )
+            leads = election_term(report.term) == status.term and report.fit
+            if came and leads and report.revision >= partition.revision:
+                wanted = tuple(sorted((*status.lrs, *came), key=lambda m: m.spu_id))
+                change = LrsRequest(
+                    uid=PartitionUid(uid),
+                    term=report.term,
+                    revision=partition.revision,
+                    lrs=wanted,
+                    reason="caught up",
+                )
+                self.ask(session.spu_id, SpuRequest(lrs=(change,)))
+        return len(self.waiting) > before
 
     def full_pass(self) -> None:
         """What the periodic repair does: look at everything."""
@@ -282,6 +324,19 @@ class World:
                     else:
                         self._check_live_set(obj, status)
                 self.put(obj.with_status(status))
+            case BeginMove(partition, spec, spus):
+                self.moved = True
+                for spu in spus:
+                    self._check_current(spu)
+                    grave = self.store.tombstone(spu.spec.spu_id, partition.uid)
+                    assert grave is None, "a replica begins where its predecessor is deleted"
+                self.carry_out(WritePartitionSpec(partition, spec))
+            case EndMove(partition, spec, tombstones):
+                self._check_end(partition, spec)
+                for tombstone in tombstones:
+                    if (change := self.store.put_tombstone(tombstone)) is not None:
+                        self._changed(change, self.store.revision + 1)
+                self.carry_out(WritePartitionSpec(partition, spec))
             case WritePartitionSpec(partition, spec):
                 self._check_current(partition)
                 new = partition.model_copy(update={"spec": spec})
@@ -391,7 +446,7 @@ class World:
         for member in after - before:
             assert asked is not None, "joined without a request of the leader"
             assert member in asked, "joined without being asked for"
-            assert member.spu_id in old.spec.replicas
+            assert member.spu_id in old.spec.replicas, "joined though it is to leave"
             assert self._fit(old.uid, member), "joined though it is not fit"
         minimum = old.spec.log.min_in_sync_replicas
         for member in before - after:
@@ -401,7 +456,28 @@ class World:
                 continue
             assert len(before & after) >= minimum, "fewer than the minimum were left"
             gone = self.view.liveness(member.spu_id, self.now_ms) is Liveness.OFFLINE
-            assert gone or (asked is not None and member not in asked), "left without a cause"
+            moved = member.spu_id in (old.spec.leaving or ()) and self._copies(old) >= minimum
+            assert gone or moved or (asked is not None and member not in asked), "left for nothing"
+
+    def _copies(self, partition: Partition) -> int:
+        """How many fit live replicas a partition has on the SPUs that are to stay."""
+        return sum(
+            m.spu_id in partition.spec.replicas and self._fit(partition.uid, m)
+            for m in partition.status.lrs
+        )
+
+    def _check_end(self, old: Partition, spec: PartitionSpec) -> None:
+        """Nothing is deleted that is live or leads; what stays is enough, and the leader knows."""
+        assert not self.view.recovering, "deleted while the cluster recovers"
+        gone = set(old.spec.holders) - set(spec.holders)
+        assert gone == set(old.spec.leaving or ())
+        assert not gone & {m.spu_id for m in old.status.lrs}, "a live replica is deleted"
+        assert self._copies(old) >= max(
+            old.spec.log.min_in_sync_replicas, len(spec.replicas) // 2 + 1
+        )
+        assert old.status.leader is not None
+        report = self.sessions[old.status.leader].reports[old.uid]
+        assert not gone or report.revision >= old.revision, "its leader does not know"
 
     def _check_unclean(self, old: Partition, new: PartitionStatus) -> None:
         """A replica that holds data leads alone; nobody wished for it, and all have answered, or
@@ -419,7 +495,7 @@ class World:
             assert pending or not live_ones, "a live replica could lead"
             if wish.leader in (None, new.leader):
                 return
-        asked = old.spec.replicas if pending else [m.spu_id for m in old.status.lrs]
+        asked = old.spec.holders if pending else [m.spu_id for m in old.status.lrs]
         reports = [self.sessions[i].reports[old.uid] for i in asked]
         assert all(report.may_lead_uncleanly for report in reports)
         if pending:

@@ -33,7 +33,12 @@ class Events:
 
     def one(self) -> str:
         return self.data.draw(
-            st.sampled_from([self.session, self.custom, self.topic, self.group, self.replica])
+            st.sampled_from(
+                [
+                    *(self.session, self.custom, self.topic, self.group, self.replica),
+                    *(self.drain, self.resize),
+                ]
+            )
         )()
 
     def replica(self) -> str:
@@ -103,6 +108,40 @@ class Events:
             world.remove(spu)
             return f"delete SPU {spu_id}"
         return "nothing"
+
+    def drain(self) -> str:
+        """Somebody wants an SPU to be empty, or does not any more."""
+        world = self.world
+        spu = world.store.spu(self.data.draw(st.sampled_from(SPU_IDS)))
+        if spu is None:
+            return "nothing"
+        spec = spu.spec.model_copy(update={"drain": None if spu.spec.drain else True})
+        changed = spu.model_copy(update={"spec": spec})
+        world.put(changed.with_metadata(generation=spu.generation + 1))
+        return f"drain {spu.name}: {spec.drain}"
+
+    def resize(self) -> str:
+        """A topic is to have more or fewer replicas, or others."""
+        world, draw = self.world, self.data.draw
+        name = draw(st.sampled_from(COMPUTED + MANUAL))
+        topic = world.store.get(Topic, name)
+        if topic is None or topic.deleting:
+            return "nothing"
+        factor = draw(st.integers(1, 4))
+        if (rows := topic.spec.assignment) is None:
+            more: dict[str, object] = {"replication_factor": factor}
+        else:
+            ids = draw(st.permutations(SPU_IDS))
+            more = {
+                "assignment": tuple(
+                    row.model_copy(update={"replicas": tuple(ids[i : i + min(factor, 3)])})
+                    for i, row in enumerate(rows)
+                )
+            }
+        more["min_in_sync_replicas"] = draw(st.sampled_from([None, 1, min(factor, 3)]))
+        changed = topic.model_copy(update={"spec": topic.spec.model_copy(update=more)})
+        world.put(changed.with_metadata(generation=topic.generation + 1))
+        return f"resize {name}: {more}"
 
     def topic(self) -> str:
         world, draw = self.world, self.data.draw

@@ -6,12 +6,15 @@ import copy
 import os
 import random
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from sc.controllers import reconcile
 from sc.controllers.actions import Key, WakeAt
+from sc.controllers.membership.begin import may_move
+from sc.controllers.membership.resize import is_wrong
 from sc.controllers.spu import runs_by
+from sc.controllers.spu_group import is_draining
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.view import SessionState, View
 from schemas.objects.partition import Partition, PartitionResolution
@@ -65,6 +68,7 @@ def test_lost_repeated_and_reordered_events_lead_to_the_same_end(
     orderly.full_pass()
     chaotic.chaotic(rng)
     chaotic.full_pass()
+    assume(not orderly.moved and not chaotic.moved)
     assert chaotic.state() == orderly.state()
 
 
@@ -155,7 +159,7 @@ def test_rest_means_groups_have_their_spus_and_no_others_or_say_why(setting: Set
             # Ends with the first SPU that holds replicas, from the highest id down.
             assert held
             assert ids == [i for i in ids if i <= max(held)]
-            assert "cannot be removed" in (group.status.reason or "")
+            assert "once its replicas have moved" in (group.status.reason or "")
         elif group.status.resolution is SpuGroupResolution.RESERVED:
             assert set(wanted) <= set(ids)
             outside = [i for i in ids if i not in wanted]
@@ -175,6 +179,51 @@ def test_rest_means_groups_have_their_spus_and_no_others_or_say_why(setting: Set
     assert {name: runs_by(found.spec) for name, found in world.provisioned.items()} == managed
     ids = [spu.spec.spu_id for spu in world.store.objects(Spu)]
     assert len(ids) == len(set(ids))
+
+
+@LAW
+@given(settings_of_worlds(), st.data())
+def test_rest_means_replicas_are_where_they_are_wanted_or_it_is_said_why(
+    setting: Setting, data: st.DataObject
+) -> None:
+    world = setting.build()
+    world.settle()
+    happened = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        happened.append(Events(world, data).one())
+        if data.draw(st.booleans()):
+            world.settle()
+    world.settle()
+    view, now_ms = world.view, world.now_ms
+    for partition in world.store.objects(Partition):
+        spec, status = partition.spec, partition.status
+        assert set(spec.joining or ()) <= set(spec.replicas), happened
+        assert not set(spec.leaving or ()) & set(spec.replicas), happened
+        assert {m.spu_id for m in status.lrs} <= set(spec.holders), happened
+        if spec.moves and status.resolution is PartitionResolution.ONLINE:
+            able = [
+                (found := view.report(i, partition.uid)) is not None and found.fit
+                for i in spec.replicas
+            ]
+            assert not all(able) or "turned down" in (status.reason or ""), happened
+            assert "its replicas move" in (status.reason or ""), happened
+    for spu in world.store.objects(Spu):
+        if is_draining(world.store, spu) and spu.name in world.registered:
+            held = list(world.store.partitions_on(spu.spec.spu_id))
+            graves = world.store.tombstones_of(spu.spec.spu_id)
+            assert bool(spu.status.drained) == (not held and not graves), happened
+            ready = [p for p in held if not p.spec.moves and may_move(view, p) is None]
+            assert not ready or ";" in (spu.status.reason or ""), happened
+        else:
+            assert not spu.status.drained, happened
+    for topic in world.store.objects(Topic):
+        mine = world.store.partitions_of("Topic", topic.name)
+        if topic.status.resolution is TopicResolution.PROVISIONED:
+            moving = [p for p in mine if p.spec.moves or is_wrong(topic.spec, p)]
+            assert bool(topic.status.moving) == bool(moving), happened
+            ready = [p for p in moving if not p.spec.moves and may_move(view, p) is None]
+            assert not ready or ";" in (topic.status.reason or ""), happened
+    assert now_ms == world.now_ms
 
 
 def test_given_wake_at_then_it_names_its_own_key_and_the_end_of_the_grace_period() -> None:

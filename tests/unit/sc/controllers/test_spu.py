@@ -58,10 +58,16 @@ GONE = partition_of("gone", 0, (1,))
 GONE_TOO = partition_of("gone", 1, (1,))
 
 
-def becomes(spu: Spu, resolution: SpuResolution, reason: str | None) -> WriteStatus:
-    return WriteStatus(
-        spu, SpuStatus(resolution=resolution, reason=reason, observed_generation=spu.generation)
+def becomes(
+    spu: Spu, resolution: SpuResolution, reason: str | None, *, drained: bool | None = None
+) -> WriteStatus:
+    status = SpuStatus(
+        resolution=resolution,
+        reason=reason,
+        drained=drained,
+        observed_generation=spu.generation,
     )
+    return WriteStatus(spu, status)
 
 
 @pytest.mark.parametrize(
@@ -235,9 +241,10 @@ RACKED = member_of(group_of(template=SpuTemplate(rack="b")), 1)
 ELSEWHERE = member_of(group_of(template=SpuTemplate(storage=Storage(log_dir="/other"))), 1)
 CUSTOM = spu_of(1, name="g-1")
 BROKEN = "its process ended 3 times in a row (exit code 1): no such directory"
-DRAINING_REASON = "its group has no place for it any more"
+DRAINED = "drained: it holds no replicas"
 SHRUNK = group_of(replicas=0)
-DRAINS = member_of(GROUP, 1, SpuResolution.DRAINING, reason=DRAINING_REASON)
+DRAINS = member_of(GROUP, 1, SpuResolution.DRAINING, reason=DRAINED)
+DRAINS = DRAINS.with_status(DRAINS.status.model_copy(update={"drained": True}))
 
 
 def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
@@ -345,7 +352,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
         ),
         pytest.param(
             view_of(SHRUNK, MANAGED, provisioned=runs(MANAGED), sessions=[session_of(1)]),
-            (becomes(MANAGED, SpuResolution.DRAINING, DRAINING_REASON),),
+            (becomes(MANAGED, SpuResolution.DRAINING, DRAINED, drained=True),),
             id="given-group-shrunk-then-draining",
         ),
         pytest.param(
@@ -355,7 +362,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
                 provisioned=runs(MANAGED),
                 sessions=[session_of(1)],
             ),
-            (becomes(MANAGED, SpuResolution.DRAINING, DRAINING_REASON),),
+            (becomes(MANAGED, SpuResolution.DRAINING, DRAINED, drained=True),),
             id="given-group-on-its-way-out-then-draining",
         ),
         pytest.param(
@@ -370,7 +377,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
         ),
         pytest.param(
             view_of(SHRUNK, DRAINS, provisioned=runs(DRAINS)),
-            (becomes(DRAINS, SpuResolution.OFFLINE, OFFLINE_REASON),),
+            (becomes(DRAINS, SpuResolution.OFFLINE, f"{DRAINED}; {OFFLINE_REASON}", drained=True),),
             id="given-draining-and-gone-then-offline",
         ),
         pytest.param(
@@ -391,7 +398,14 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
                 sessions=[session_of(1)],
                 tombstones=[tombstone_of(GONE, 1)],
             ),
-            (SendDelete(1, (tombstone_of(GONE, 1),)),),
+            (
+                becomes(
+                    DRAINS,
+                    SpuResolution.DRAINING,
+                    "drains: 1 replica is left; it is deleting them",
+                ),
+                SendDelete(1, (tombstone_of(GONE, 1),)),
+            ),
             id="given-draining-then-it-is-still-told-to-delete",
         ),
     ],

@@ -81,28 +81,28 @@ SCALE = [
         (
             RemoveSpu(FOUR),
             RemoveSpu(THREE),
-            becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds t-0"),
+            becomes(SHRUNK, RESERVED, "g-2 is removed once its replicas have moved: t-0"),
         ),
         id="given-replicas-on-a-lower-one-then-down-to-that",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, THREE, on(3)),
-        (becomes(SHRUNK, RESERVED, "g-3 cannot be removed: it holds t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-3 is removed once its replicas have moved: t-0"),),
         id="given-replicas-on-the-highest-then-the-empty-one-below-stays",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, *(on(2, name=n) for n in "abc")),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds a-0, b-0, c-0"),),
+        (becomes(SHRUNK, RESERVED, "g-2 is removed once its replicas have moved: a-0, b-0, c-0"),),
         id="given-three-partitions-then-all-named",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, *(on(2, name=n) for n in "abcde")),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds a-0, b-0, c-0 and 2 more"),),
+        (becomes(SHRUNK, RESERVED, "g-2 is removed once its replicas have moved: a-0, b-0, c-0 and 2 more"),),
         id="given-five-partitions-then-three-named-and-the-rest-counted",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, partition_of("t", 0, (2,), deleting=True)),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-2 is removed once its replicas have moved: t-0"),),
         id="given-partition-on-its-way-out-then-it-counts",
     ),
     pytest.param(
@@ -121,10 +121,10 @@ SCALE = [
         id="given-deletions-of-another-spu-then-no-wait",
     ),
     pytest.param(
-        seen(group_of(reason="g-3 cannot be removed: it holds t-0"), ONE, TWO, THREE),
+        seen(group_of(reason="g-3 is removed once its replicas have moved: t-0"), ONE, TWO, THREE),
         (
             RemoveSpu(THREE),
-            becomes(group_of(reason="g-3 cannot be removed: it holds t-0"), RESERVED),
+            becomes(group_of(reason="g-3 is removed once its replicas have moved: t-0"), RESERVED),
         ),
         id="given-partition-gone-then-ended-and-the-reason-is-withdrawn",
     ),
@@ -143,7 +143,7 @@ SCALE = [
         (
             *created(MOVED, 3, 4),
             RemoveSpu(TWO),
-            becomes(MOVED, RESERVED, "g-1 cannot be removed: it holds t-0"),
+            becomes(MOVED, RESERVED, "g-1 is removed once its replicas have moved: t-0"),
         ),
         id="given-min-id-moved-and-replicas-on-the-lowest-then-that-stays",
     ),
@@ -248,7 +248,7 @@ TROUBLE = [
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, on(2), provisioned=troubled(ONE)),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-2 is removed once its replicas have moved: t-0"),),
         id="given-blocked-and-trouble-then-what-blocks",
     ),
 ]
@@ -273,7 +273,7 @@ DELETION = [
     ),
     pytest.param(
         seen(GOING, ONE, TWO, on(1)),
-        (RemoveSpu(TWO), becomes(GOING, RESERVED, "g-1 cannot be removed: it holds t-0")),
+        (RemoveSpu(TWO), becomes(GOING, RESERVED, "g-1 is removed once its replicas have moved: t-0")),
         id="given-replicas-then-waits-for-them",
     ),
     pytest.param(

@@ -665,22 +665,10 @@ def test_given_many_spus_then_a_chunk_compares_as_many_as_a_transaction_may() ->
     ("topic", "placed", "reason"),
     [
         pytest.param(
-            made(PENDING, partitions=1, factor=3),
-            {0: (1,)},
-            "spec.replicationFactor is 3, but its partitions were placed with 1: set it back to 1",
-            id="given-another-factor-than-was-placed-then-said",
-        ),
-        pytest.param(
             made(PENDING, partitions=1),
             {0: (1,), 1: (2,)},
             "spec has 1 partitions, but 2 were placed: set it back",
             id="given-more-partitions-than-the-spec-has-then-said",
-        ),
-        pytest.param(
-            made(PENDING, rows={0: (1,)}),
-            {0: (2,)},
-            "spec.assignment says [1] in row 0, which is placed on [2]: set it back",
-            id="given-another-row-than-was-placed-then-said",
         ),
     ],
 )

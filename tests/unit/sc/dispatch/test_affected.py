@@ -245,17 +245,17 @@ def partition_keys(index: int) -> set[Key]:
         ),
         pytest.param(
             ObjectChanged(ON_5, None),
-            {*partition_keys(5), GROUP_KEY},
+            {*partition_keys(5), Key("Spu", "g-5"), GROUP_KEY},
             id="given-partition-gone-from-an-spu-that-leaves-then-its-group",
         ),
         pytest.param(
             ObjectChanged(None, ON_45),
-            {*partition_keys(4), GROUP_KEY},
+            {*partition_keys(4), Key("Spu", "g-5"), GROUP_KEY},
             id="given-partition-made-on-an-spu-that-leaves-then-its-group",
         ),
         pytest.param(
             ObjectChanged(ON_45, partition_of(PLACED, 4, (4,))),
-            {*partition_keys(4), GROUP_KEY},
+            {*partition_keys(4), Key("Spu", "g-5"), GROUP_KEY},
             id="given-replica-moved-away-from-an-spu-that-leaves-then-its-group",
         ),
         pytest.param(

@@ -34,7 +34,7 @@ from tests.polling import eventually
 from tests.unit.sc.builders import TERM_1, TERM_2, live, partition_of, tombstone_of
 
 STAMP = Stamp(revision=3, office="office")
-P0, P1 = partition_of("t", 0), partition_of("t", 1)
+P0, P1, P2, P3 = (partition_of("t", i) for i in range(4))
 A0, A1 = assignment_of(P0), assignment_of(P1)
 A0_NEWER = A0.model_copy(update={"revision": A0.revision + 1})
 Send = SendComplete | SendAssignment | SendLead | SendDelete
@@ -46,7 +46,7 @@ def lead(index: int = 0, term: int = TERM_1) -> Lead:
 
 
 def grave(index: int = 0) -> Tombstone:
-    return tombstone_of((P0, P1)[index], 1)
+    return tombstone_of((P0, P1, P2, P3)[index], 1)
 
 
 def assign(*assignments: object, complete: bool = False) -> AssignPartitions:
@@ -75,12 +75,12 @@ def drain(outbox: Outbox) -> list[Message]:
         pytest.param([], [], id="given-nothing-then-nothing"),
         pytest.param(
             [
-                SendDelete(1, (grave(1),)),
+                SendDelete(1, (grave(2),)),
                 SendLead(1, lead()),
                 SendComplete(1, 1, (A0,)),
                 SendAssignment(1, A1),
             ],
-            [assign(A0, complete=True), assign(A1), leads(lead()), deletes(grave(1))],
+            [assign(A0, complete=True), assign(A1), leads(lead()), deletes(grave(2))],
             id="given-all-kinds-then-complete-assign-lead-delete",
         ),
         pytest.param(
@@ -123,7 +123,7 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
     monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
     outbox = Outbox(STAMP)
     for action in (
-        SendDelete(1, (grave(), grave(1))),
+        SendDelete(1, (grave(2), grave(3))),
         SendLead(1, lead(1)),
         SendLead(1, lead()),
         SendAssignment(1, A0),
@@ -136,9 +136,16 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
         assign(A1),
         leads(lead(1)),
         leads(lead()),
-        deletes(grave()),
-        deletes(grave(1)),
+        deletes(grave(2)),
+        deletes(grave(3)),
     ]
+
+
+def test_given_a_replica_comes_back_then_no_order_to_delete_its_predecessor_follows() -> None:
+    outbox = Outbox(STAMP)
+    outbox.add(SendDelete(1, (grave(), grave(1))))
+    outbox.add(SendAssignment(1, A0))
+    assert drain(outbox) == [assign(A0), deletes(grave(1))]
 
 
 def test_given_a_part_is_on_its_way_then_what_waits_behind_it_is_still_sent(

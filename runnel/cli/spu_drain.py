@@ -1,0 +1,52 @@
+"""What ``runnel spu drain`` does: an SPU gives its replicas to others."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from runnel.cli.connection import administered
+from runnel.cli.failure import stderr
+from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError
+from schemas.objects.spu import Spu
+
+_LOOK_S: Final = 0.5
+
+
+def drain(sc: str | None, name: str, *, wait: bool, timeout_s: float) -> None:
+    """Have an SPU drained, and wait until it is. Raises RunnelError; the drain goes on then."""
+    with administered(sc) as cluster:
+        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": True}})
+        if not wait:
+            print(f"spu/{name} drains; see: runnel get spu {name}")
+            return
+        deadline = time.monotonic() + timeout_s
+        said = "it begins"
+        with stderr().status(f"draining {name}") as spinner:
+            while time.monotonic() < deadline:
+                try:
+                    found = cluster.get(Spu.PLURAL, name)
+                except NotFoundError:
+                    print(f"spu/{name} was drained and removed")
+                    return
+                except RetryableError as error:
+                    said = error.message
+                else:
+                    current = found.status.observed_generation >= found.generation
+                    if isinstance(found, Spu) and current and found.status.drained:
+                        print(f"spu/{name} is drained: it can be stopped, and deleted")
+                        return
+                    said = found.status.reason or said
+                spinner.update(f"draining {name}: {said}")
+                time.sleep(_LOOK_S)
+    raise DeadlineExceededError(
+        f"spu {name!r} is not drained after {timeout_s:g} s, and goes on draining: {said}; to have"
+        f" it keep its replicas: runnel spu drain {name} --cancel"
+    )
+
+
+def cancel(sc: str | None, name: str) -> None:
+    """Have an SPU keep what it still has, and get replicas again. Raises RunnelError."""
+    with administered(sc) as cluster:
+        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": None}})
+    print(f"spu/{name} keeps the replicas that have not moved yet, and gets new ones again")

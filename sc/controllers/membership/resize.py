@@ -1,0 +1,123 @@
+"""A placed topic that wants other replicas: another number of them, or other rows. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sc.controllers.actions import BeginMove
+from sc.controllers.membership.begin import (
+    begin,
+    candidates,
+    decided_at_ms,
+    may_move,
+    respecified,
+    returning,
+    row_of,
+)
+from sc.controllers.membership.budget import Budget
+from sc.scheduler.row_changes import extended, shrunk
+from sc.store.view import Liveness, View
+from schemas.objects.partition import Partition, PartitionSpec
+from schemas.objects.topic import LogSettings, TopicSpec
+
+#: Progress is told in steps of so many percent: each is a write.
+_STEP: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """What to begin now, by the index of the partition, and what to tell; None if all is as the
+    topic wants it. ``until_ms``: when to look again, if nothing happens before."""
+
+    begun: dict[int | None, BeginMove]
+    reason: str | None
+    until_ms: int | None = None
+
+
+def resize(
+    view: View,
+    topic: TopicSpec,
+    partitions: list[Partition],
+    specs: dict[int | None, PartitionSpec],
+    now_ms: int,
+) -> Resizing:
+    """The moves of a topic's partitions, as many as may begin now. ``specs``: what each is to be
+    apart from its replicas."""
+    left = [p for p in partitions if not p.deleting and is_wrong(topic, p)]
+    waiting = [p for p in partitions if not p.deleting and (p.spec.moves or is_wrong(topic, p))]
+    if not waiting:
+        return Resizing({}, None)
+    begun: dict[int | None, BeginMove] = {}
+    obstacle: str | None = None
+    until_ms: int | None = None
+    if left and (away := returning(view, now_ms)):
+        obstacle, left = f"waiting for {', '.join(away)} to connect again", []
+        until_ms = decided_at_ms(view, now_ms)
+    budget = Budget(view)
+    for partition in left:
+        spec = specs.get(partition.spec.index, partition.spec)
+        found = _begin(view, topic, partition.model_copy(update={"spec": spec}), budget, now_ms)
+        if isinstance(found, str):
+            obstacle = obstacle or found
+        elif found is not None:
+            begun[partition.spec.index] = BeginMove(partition, found.spec, found.spus)
+    done = 100 * (len(partitions) - len(waiting)) // max(1, len(partitions))
+    reason = f"its replicas are being moved: {done // _STEP * _STEP} % done"
+    said = reason if obstacle is None else f"{reason}; {obstacle}"
+    return Resizing(begun, said, until_ms)
+
+
+def is_wrong(topic: TopicSpec, partition: Partition) -> bool:
+    """Whether a partition is to be held by other SPUs than it is, or by more or fewer."""
+    if (row := _row(topic, partition)) is not None:
+        return row != partition.spec.replicas
+    return topic.assignment is None and len(partition.spec.replicas) != topic.replica_count
+
+
+def settings_for_now(topic: TopicSpec, partition: Partition, wanted: LogSettings) -> LogSettings:
+    """The settings of a partition's log: with its former minimum of live replicas while there are
+    not as many as a higher one asks for, because its replicas have yet to move."""
+    current = partition.spec.log
+    higher = wanted.min_in_sync_replicas > current.min_in_sync_replicas
+    few = len(partition.status.lrs) < wanted.min_in_sync_replicas
+    if higher and few and (partition.spec.moves or is_wrong(topic, partition)):
+        return wanted.model_copy(update={"min_in_sync_replicas": current.min_in_sync_replicas})
+    return wanted
+
+
+def _row(topic: TopicSpec, partition: Partition) -> tuple[int, ...] | None:
+    rows = (row.replicas for row in topic.assignment or () if row.id == partition.spec.index)
+    return next(rows, None)
+
+
+def _begin(
+    view: View, topic: TopicSpec, partition: Partition, budget: Budget, now_ms: int
+) -> BeginMove | str | None:
+    if (why := may_move(view, partition)) is not None:
+        return why
+    if (row := _row(topic, partition)) is not None:
+        return begin(view, partition, respecified(partition, row), budget)
+    ignore_racks, wanted = topic.ignore_rack_assignment, topic.replica_count
+    seats = row_of(view, partition.spec.replicas, budget)
+    if len(seats) > wanted:
+        lost = {i for i in partition.spec.replicas if view.liveness(i, now_ms) is Liveness.OFFLINE}
+        kept = shrunk(
+            seats,
+            wanted,
+            keep=partition.status.leader,
+            lost=lost,
+            ignore_racks=ignore_racks,
+        )
+        return begin(view, partition, respecified(partition, kept), budget)
+    able = candidates(view, partition, budget)
+    while len(seats) < wanted:
+        found = extended(seats, able, ignore_racks=ignore_racks)
+        if found is None:
+            return (
+                f"replicationFactor {wanted} needs {wanted} SPUs, and {len(seats)} that are online"
+                " have room"
+            )
+        seats.append(found)
+    row = tuple(seat.spu_id for seat in seats)
+    return begin(view, partition, respecified(partition, row), budget)

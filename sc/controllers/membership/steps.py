@@ -1,0 +1,106 @@
+"""The next step of a partition whose replicas move. Pure.
+
+1. *Join*: newcomers are assigned and catch up like any replica that was empty. Their leader asks
+   for them as live replicas (`sc.controllers.live_set`); no other SPU becomes one.
+2. *Wait* until each replica that stays and is online is live, and until those that are live are as
+   many as the minimum, and more than half. So a move never ends with fewer copies than the topic
+   asks for because somebody was slow, and an SPU that is offline holds it up only if too few are
+   left.
+3. *Hand over*: if the leader leaves, a live replica that stays is elected.
+4. *Leave*: those that leave are taken out of the live replica set (LRS).
+5. *End*: they are gone from the spec, and in the same write tombstones name their storages. The
+   leader must know the LRS without them before: it would wait for disks that are deleted.
+
+Nothing is counted or timed: each step follows from the objects and the sessions alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sc.controllers.actions import EndMove
+from sc.controllers.election import elected
+from sc.controllers.live_set import members_health
+from sc.store.view import Liveness, View
+from schemas.control.messages import Tombstone
+from schemas.ids import PartitionUid, StorageId
+from schemas.objects.partition import Partition, PartitionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Nothing is to be done now; ``why`` says in words what the move waits for."""
+
+    why: str
+
+
+def next_step(
+    view: View, partition: Partition, leader: int, now_ms: int
+) -> PartitionStatus | EndMove | Waits:
+    """What is next for a partition that moves, and that ``leader`` leads, online and fit."""
+    spec, status = partition.spec, partition.status
+    health = members_health(view, partition.uid, status.lrs, now_ms)
+    live = {m.spu_id for m, found in health.items() if found.live}
+    leaving = set(spec.leaving or ())
+    if (why := _too_early(view, partition, live, now_ms)) is not None:
+        return Waits(why)
+    if leader in leaving:
+        return elected(view, partition, _successor(view, partition, live), now_ms)
+    kept = tuple(m for m in status.lrs if m.spu_id not in leaving)
+    if kept != status.lrs:
+        return status.model_copy(update={"lrs": kept})
+    report = view.report(leader, partition.uid)
+    if leaving and (report is None or not view.knows(report, partition)):
+        return Waits(f"SPU {leader}, its leader, hears of it")
+    ended = spec.model_copy(update={"joining": None, "leaving": None})
+    return EndMove(partition, ended, _graves(view, partition))
+
+
+def _too_early(view: View, partition: Partition, live: set[int], now_ms: int) -> str | None:
+    """Why the move cannot end yet, and those that leave must stay; None if it can."""
+    spec = partition.spec
+    staying = [i for i in spec.replicas if i in live]
+    behind = [
+        i
+        for i in spec.replicas
+        if i not in live and view.liveness(i, now_ms) is not Liveness.OFFLINE
+    ]
+    if behind:
+        return f"{_spus(behind)} {_catch(behind)} up"
+    least = max(spec.log.min_in_sync_replicas, len(spec.replicas) // 2 + 1)
+    if len(staying) < least:
+        away = [i for i in spec.replicas if i not in live]
+        verb = "is" if len(away) == 1 else "are"
+        return f"{_spus(away)} {verb} offline, and {least} of those that stay must be live"
+    return None
+
+
+def _successor(view: View, partition: Partition, live: set[int]) -> int:
+    """Who leads instead of one that leaves: the preferred leader, else the one that leads least."""
+    able = [i for i in partition.spec.replicas if i in live]
+    preferred = partition.spec.preferred_leader
+    return min(able, key=lambda i: (i != preferred, view.leading_count(i), i))
+
+
+def _graves(view: View, partition: Partition) -> tuple[Tombstone, ...]:
+    """One for each SPU that leaves, naming its storage if it is known: a replica that comes back to
+    the SPU later has another one."""
+    return tuple(
+        Tombstone(
+            uid=PartitionUid(partition.uid), spu_id=i, storage_id=_storage(view, partition, i)
+        )
+        for i in partition.spec.leaving or ()
+    )
+
+
+def _storage(view: View, partition: Partition, spu_id: int) -> StorageId | None:
+    report = view.report(spu_id, partition.uid)
+    return None if report is None else report.storage_id
+
+
+def _spus(ids: list[int] | tuple[int, ...]) -> str:
+    return ("SPU " if len(ids) == 1 else "SPUs ") + ", ".join(map(str, ids))
+
+
+def _catch(ids: list[int] | tuple[int, ...]) -> str:
+    return "catches" if len(ids) == 1 else "catch"

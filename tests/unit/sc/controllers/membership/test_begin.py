@@ -1,0 +1,290 @@
+"""How moves begin: the spec, what they need, how many at once, who asks for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers.actions import BeginMove, Key, WakeAt
+from sc.controllers.membership.begin import begin, respecified
+from sc.controllers.membership.budget import MOST, MOST_IN, Budget
+from sc.controllers.membership.drain import Draining, drain
+from sc.controllers.membership.resize import Resizing, resize, settings_for_now
+from sc.store.view import View
+from schemas.control.session_end import SessionEnd
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
+from tests.unit.sc.builders import (
+    TERM_1,
+    live,
+    partition_of,
+    session_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+    view_of,
+)
+
+NOW = 1_000
+
+
+def led(
+    index: int, replicas: tuple[int, ...], lrs: tuple[int, ...] | None = None, **more: Any
+) -> Partition:
+    members = replicas if lrs is None else lrs
+    return partition_of(
+        more.pop("topic", "t"),
+        index,
+        replicas,
+        resolution=PartitionResolution.ONLINE,
+        leader=members[0],
+        term=TERM_1,
+        lrs=tuple(map(live, members)),
+        **more,
+    )
+
+
+def drained(spu_id: int) -> Spu:
+    spu = spu_of(spu_id)
+    return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+
+
+def seen(*objects: Any, online: tuple[int, ...], **more: Any) -> View:
+    return view_of(*objects, sessions=[session_of(i) for i in online], **more)
+
+
+@pytest.mark.parametrize(
+    ("partition", "replicas", "joining", "leaving"),
+    [
+        pytest.param(led(0, (1,)), (1, 2), (2,), None, id="given-more-then-they-join"),
+        pytest.param(led(0, (1, 2)), (1,), None, (2,), id="given-fewer-then-they-leave"),
+        pytest.param(led(0, (1, 2)), (3, 2), (3,), (1,), id="given-another-then-both"),
+        pytest.param(led(0, (1, 2)), (2, 1), None, None, id="given-another-order-then-neither"),
+        pytest.param(
+            led(0, (1, 2), (1,)), (1, 2, 3), (3,), None, id="given-one-that-lags-then-not-new"
+        ),
+        pytest.param(
+            led(0, (1, 3), (1, 2), joining=(3,), leaving=(2,)),
+            (1, 2),
+            None,
+            (3,),
+            id="given-back-in-the-middle-then-the-newcomer-leaves",
+        ),
+        pytest.param(
+            led(0, (1, 3), (1, 2), joining=(3,), leaving=(2,)),
+            (1, 3, 4),
+            (3, 4),
+            (2,),
+            id="given-another-wish-in-the-middle-then-both-go-on",
+        ),
+        pytest.param(
+            led(0, (1, 3), (1,), joining=(3,), leaving=(2,)),
+            (1, 2),
+            (2,),
+            (3,),
+            id="given-back-after-it-left-then-it-joins-again",
+        ),
+    ],
+)
+def test_respecified(
+    partition: Partition,
+    replicas: tuple[int, ...],
+    joining: tuple[int, ...] | None,
+    leaving: tuple[int, ...] | None,
+) -> None:
+    spec = respecified(partition, replicas)
+    assert (spec.replicas, spec.joining, spec.leaving) == (replicas, joining, leaving)
+    assert spec.preferred_leader == replicas[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "online", "why"),
+    [
+        pytest.param({}, (1, 2), None, id="given-all-is-there-then-it-begins"),
+        pytest.param({}, (1,), "is not connected", id="given-it-is-offline-then-not"),
+        pytest.param(
+            {"tombstones": [tombstone_of(partition_of("t", 0), 2)]},
+            (1, 2),
+            "is still deleting",
+            id="given-it-has-yet-to-delete-its-former-one-then-not",
+        ),
+    ],
+)
+def test_begin(more: dict[str, Any], online: tuple[int, ...], why: str | None) -> None:
+    partition, two = led(0, (1,)), spu_of(2)
+    view = seen(partition, spu_of(1), two, online=online, **more)
+    spec = respecified(partition, (1, 2))
+    found = begin(view, partition, spec, Budget(view))
+    if why is None:
+        assert found == BeginMove(partition, spec, (two,))
+    else:
+        assert isinstance(found, str)
+        assert why in found
+
+
+def test_given_an_spu_that_is_not_registered_then_it_is_named() -> None:
+    partition = led(0, (1,))
+    view = seen(partition, spu_of(1), online=(1,))
+    found = begin(view, partition, respecified(partition, (9,)), Budget(view))
+    assert found == "SPU 9 is not registered"
+
+
+def test_budget() -> None:
+    moving = [led(i, (1, 2), (1,), joining=(2,)) for i in range(MOST_IN - 1)]
+    budget = Budget(view_of(*moving))
+    assert budget.take((2,), ())
+    assert not budget.take((2,), ())
+    assert budget.take((), (2,)), "what only leaves costs nothing"
+    for i in range(MOST - MOST_IN):
+        assert budget.take((10 + i,), ())
+    assert not budget.take((99,), ())
+
+
+def test_given_an_spu_drains_then_its_replicas_go_where_fewest_are() -> None:
+    mine = [led(i, (2, 1)) for i in range(4)]
+    other = led(9, (3, 1), topic="u")
+    view = seen(
+        *mine,
+        other,
+        drained(2),
+        *map(spu_of, (1, 3, 4)),
+        online=(1, 2, 3, 4),
+    )
+    found = drain(view, drained(2), NOW)
+    assert found.left == 4
+    targets = [a.spec.replicas for a in found.actions if isinstance(a, BeginMove)]
+    assert targets == [(4, 1), (3, 1), (4, 1), (3, 1)]
+    assert all(a.spec.leaving == (2,) for a in found.actions if isinstance(a, BeginMove))
+
+
+DRAINS = [
+    pytest.param((), {}, Draining((), 0), id="given-nothing-on-it-then-drained"),
+    pytest.param(
+        (led(0, (2,)),),
+        {},
+        Draining((), 1, "t-0 needs 1 SPU, and no other SPU that is online has room for it"),
+        id="given-nobody-else-then-said",
+    ),
+    pytest.param(
+        (partition_of("t", 0, (2,)), spu_of(1)),
+        {"online": (1, 2)},
+        Draining((), 1, "t-0 has no leader"),
+        id="given-no-leader-then-said",
+    ),
+    pytest.param(
+        (led(0, (1,), (2, 1), joining=(1,), leaving=(2,)), spu_of(1)),
+        {"online": (1, 2)},
+        Draining((), 1),
+        id="given-it-moves-then-waits",
+    ),
+    pytest.param(
+        (topic_of("t", rows={0: (2,)}), led(0, (2,)), spu_of(1)),
+        {"online": (1, 2)},
+        Draining((), 1, "topic t names its SPUs in spec.assignment: give other rows there"),
+        id="given-rows-of-the-user-then-said",
+    ),
+    pytest.param(
+        (),
+        {"tombstones": [tombstone_of(partition_of("t", 0), 2)]},
+        Draining((), 1, "it is deleting them"),
+        id="given-tombstones-then-not-drained-yet",
+    ),
+]
+
+
+@pytest.mark.parametrize(("objects", "more", "expected"), DRAINS)
+def test_drain(objects: tuple[Any, ...], more: dict[str, Any], expected: Draining) -> None:
+    online = more.pop("online", (2,))
+    view = seen(drained(2), *objects, online=online, **more)
+    assert drain(view, drained(2), NOW) == expected
+
+
+def test_given_an_spu_that_may_come_back_then_the_drain_waits_for_it() -> None:
+    view = seen(led(0, (2,)), drained(2), spu_of(1), spu_of(3), online=(1, 2), grace_until_ms=5_000)
+    found = drain(view, drained(2), NOW)
+    assert found.actions == (WakeAt(Key("Spu", "spu-2"), 5_000),)
+    assert "waiting for spu-3" in found.reason
+
+
+def test_given_a_lost_spu_drains_then_its_replicas_are_made_anew() -> None:
+    partition = led(0, (1, 2), (1,))
+    view = seen(partition, drained(2), spu_of(1), spu_of(3), online=(1, 3))
+    view.suspicions.ended(2, SessionEnd.LOST, 0, 0)
+    (action,) = drain(view, drained(2), NOW).actions
+    assert isinstance(action, BeginMove)
+    assert action.spec.replicas == (1, 3)
+
+
+def resized(topic: Topic, *partitions: Partition, online: tuple[int, ...]) -> Resizing:
+    view = seen(topic, *partitions, *map(spu_of, (1, 2, 3)), online=online)
+    return resize(view, topic.spec, list(partitions), {}, NOW)
+
+
+def test_given_a_higher_factor_then_each_partition_gets_all_its_newcomers() -> None:
+    topic = topic_of("t", partitions=2, factor=3)
+    found = resized(topic, led(0, (1,)), led(1, (2,)), online=(1, 2, 3))
+    assert {i: a.spec.replicas for i, a in found.begun.items()} == {0: (1, 3, 2), 1: (2, 1, 3)}
+    assert found.reason == "its replicas are being moved: 0 % done"
+
+
+def test_given_a_lower_factor_then_the_leader_stays_and_the_lost_one_goes() -> None:
+    topic = topic_of("t", partitions=1, factor=2)
+    partition = led(0, (2, 3, 1), (1, 3))
+    found = resized(topic, partition, online=(1, 3))
+    assert found.begun[0].spec.replicas == (3, 1)
+
+
+def test_given_other_rows_then_the_partitions_go_there() -> None:
+    topic = topic_of("t", rows={0: (3, 2), 1: (1, 2)})
+    found = resized(topic, led(0, (1, 2)), led(1, (1, 2)), online=(1, 2, 3))
+    assert {i: a.spec.replicas for i, a in found.begun.items()} == {0: (3, 2)}
+    assert found.reason == "its replicas are being moved: 50 % done"
+
+
+def test_given_all_is_as_wanted_then_nothing() -> None:
+    topic = topic_of("t", partitions=1, factor=2)
+    assert resized(topic, led(0, (1, 2)), online=(1, 2)) == Resizing({}, None)
+
+
+def test_given_too_few_spus_then_said() -> None:
+    topic = topic_of("t", partitions=1, factor=3)
+    found = resized(topic, led(0, (1,)), online=(1, 2))
+    assert not found.begun
+    assert "replicationFactor 3 needs 3 SPUs, and 2 that are online have room" in str(found.reason)
+
+
+@pytest.mark.parametrize(
+    ("factor", "partition", "minimum"),
+    [
+        pytest.param(3, led(0, (1,)), 1, id="given-it-has-yet-to-grow-then-the-former-one"),
+        pytest.param(
+            3,
+            led(0, (1, 2, 3), (1,), joining=(2, 3), minimum=1),
+            1,
+            id="given-it-grows-then-the-former-one",
+        ),
+        pytest.param(
+            3,
+            led(0, (1, 2, 3), (1, 2), joining=(2, 3), minimum=1),
+            2,
+            id="given-enough-have-joined-then-the-new-one",
+        ),
+        pytest.param(
+            3,
+            led(0, (1, 2, 3), (1,), minimum=1),
+            2,
+            id="given-nothing-moves-then-the-new-one-whoever-is-away",
+        ),
+        pytest.param(
+            1, led(0, (1, 2, 3), minimum=2), 1, id="given-it-shrinks-then-the-new-one-at-once"
+        ),
+    ],
+)
+def test_minimum_rises_last_and_falls_first(
+    factor: int, partition: Partition, minimum: int
+) -> None:
+    topic = topic_of("t", partitions=1, factor=factor).spec
+    found = settings_for_now(topic, partition, topic.log_settings)
+    assert found.min_in_sync_replicas == minimum

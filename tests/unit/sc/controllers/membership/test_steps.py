@@ -1,0 +1,250 @@
+"""The steps of a move: each state of a partition that moves, and what is next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers.actions import EndMove, Key, SendAssignment, WriteStatus
+from sc.controllers.election import elected
+from sc.controllers.membership.steps import Waits, next_step
+from sc.controllers.partition import reconcile
+from sc.store.view import View
+from schemas.control.messages import ReplicaRole, Tombstone
+from schemas.ids import PartitionUid, StorageId
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+from tests.unit.sc.builders import (
+    TERM_1,
+    live,
+    lrs_request_of,
+    partition_of,
+    report_of,
+    session_of,
+    spu_of,
+    view_of,
+)
+
+NOW = 1_000
+KEY = Key("Partition", "t-0")
+
+
+def moving(
+    replicas: tuple[int, ...],
+    lrs: tuple[int, ...],
+    *,
+    joining: tuple[int, ...] | None = None,
+    leaving: tuple[int, ...] | None = None,
+    leader: int = 1,
+    **more: Any,
+) -> Partition:
+    return partition_of(
+        "t",
+        0,
+        replicas,
+        resolution=PartitionResolution.ONLINE,
+        leader=leader,
+        term=TERM_1,
+        lrs=tuple(map(live, lrs)),
+        joining=joining,
+        leaving=leaving,
+        **more,
+    )
+
+
+def seen(
+    partition: Partition,
+    *online: int,
+    asks: tuple[LiveReplica, ...] = (),
+    unfit: tuple[int, ...] = (),
+    **of_leader: Any,
+) -> View:
+    """All SPUs of a partition are registered, and these have a session with its replica."""
+    leader = partition.status.leader
+    sessions = []
+    for i in online:
+        role = ReplicaRole.LEADER if i == leader else ReplicaRole.FOLLOWER
+        more = of_leader if i == leader else {}
+        report = report_of(partition, i, role=role, term=TERM_1 + 1, fit=i not in unfit, **more)
+        wanted = [lrs_request_of(partition, *asks)] if asks and i == leader else []
+        sessions.append(session_of(i, report, asks=wanted))
+    ids = {*partition.spec.holders, *online}
+    return view_of(partition, *(spu_of(i) for i in sorted(ids)), sessions=sessions)
+
+
+def step(partition: Partition, *online: int, **more: Any) -> PartitionStatus | EndMove | Waits:
+    leader = partition.status.leader
+    assert leader is not None
+    return next_step(seen(partition, *online, **more), partition, leader, NOW)
+
+
+def ended(
+    partition: Partition, *gone: int, storage: bool = True, joining: tuple[int, ...] | None = None
+) -> EndMove:
+    spec = partition.spec.model_copy(update={"joining": joining, "leaving": None})
+    graves = tuple(
+        Tombstone(
+            uid=PartitionUid(partition.uid),
+            spu_id=i,
+            storage_id=StorageId(f"storage-{i}") if storage else None,
+        )
+        for i in gone
+    )
+    return EndMove(partition, spec, graves)
+
+
+def without(partition: Partition, *gone: int) -> PartitionStatus:
+    kept = tuple(m for m in partition.status.lrs if m.spu_id not in gone)
+    return partition.status.model_copy(update={"lrs": kept})
+
+
+GROWS = moving((1, 2, 3), (1,), joining=(2, 3))
+GREW = moving((1, 2, 3), (1, 2, 3), joining=(2, 3))
+REPLACES = moving((1, 2, 4), (1, 2, 3), joining=(4,), leaving=(3,))
+REPLACED = moving((1, 2, 4), (1, 2, 3, 4), joining=(4,), leaving=(3,))
+LEFT = moving((1, 2, 4), (1, 2, 4), joining=(4,), leaving=(3,))
+LEADER_GOES = moving((4,), (1, 4), joining=(4,), leaving=(1,))
+SHRINKS = moving((1, 2), (1, 2, 3), leaving=(3,))
+DEAD = moving((1, 2, 4), (1, 2), joining=(4,), leaving=(3,))
+
+STEPS = [
+    pytest.param(GROWS, (1, 2, 3), Waits("SPUs 2, 3 catch up"), id="given-newcomers-then-waits"),
+    pytest.param(GREW, (1, 2, 3), ended(GREW), id="given-all-have-joined-then-ends"),
+    pytest.param(
+        GROWS,
+        (1,),
+        Waits("SPUs 2, 3 are offline, and 2 of those that stay must be live"),
+        id="given-newcomers-are-gone-and-too-few-live-then-waits",
+    ),
+    pytest.param(
+        one := moving((1, 2, 3), (1, 2), joining=(2, 3)),
+        (1, 2),
+        ended(one),
+        id="given-one-newcomer-is-gone-and-enough-live-then-ends",
+    ),
+    pytest.param(
+        REPLACES,
+        (1, 2, 3, 4),
+        Waits("SPU 4 catches up"),
+        id="given-the-newcomer-is-behind-then-nobody-leaves",
+    ),
+    pytest.param(
+        REPLACES,
+        (1, 2, 3),
+        without(REPLACES, 3),
+        id="given-the-newcomer-is-gone-then-enough-are-left-to-go-on",
+    ),
+    pytest.param(
+        REPLACED, (1, 2, 3, 4), without(REPLACED, 3), id="given-all-joined-then-the-old-one-leaves"
+    ),
+    pytest.param(
+        REPLACED,
+        (1, 3, 4),
+        without(REPLACED, 3),
+        id="given-one-that-stays-is-offline-then-the-majority-goes-on",
+    ),
+    pytest.param(
+        REPLACED,
+        (1, 3),
+        Waits("SPUs 2, 4 are offline, and 2 of those that stay must be live"),
+        id="given-the-majority-is-offline-then-waits",
+    ),
+    pytest.param(
+        few := moving((1, 2, 4), (1, 2, 3, 4), joining=(4,), leaving=(3,), minimum=3),
+        (1, 3, 4),
+        Waits("SPU 2 is offline, and 3 of those that stay must be live"),
+        id="given-the-minimum-asks-for-more-then-waits",
+    ),
+    pytest.param(LEFT, (1, 2, 3, 4), ended(LEFT, 3), id="given-it-left-then-ends-with-a-tombstone"),
+    pytest.param(
+        LEFT, (1, 2, 4), ended(LEFT, 3, storage=False), id="given-it-is-away-then-any-storage"
+    ),
+    pytest.param(
+        DEAD,
+        (1, 2, 4),
+        Waits("SPU 4 catches up"),
+        id="given-a-lost-one-is-replaced-then-its-place-waits-for-the-newcomer",
+    ),
+    pytest.param(SHRINKS, (1, 2, 3), without(SHRINKS, 3), id="given-fewer-then-the-last-leaves"),
+]
+
+
+@pytest.mark.parametrize(("partition", "online", "expected"), STEPS)
+def test_next_step(
+    partition: Partition, online: tuple[int, ...], expected: PartitionStatus | EndMove | Waits
+) -> None:
+    assert step(partition, *online) == expected
+
+
+def test_given_the_leader_leaves_then_the_preferred_leader_is_elected_first() -> None:
+    view = seen(LEADER_GOES, 1, 4)
+    found = next_step(view, LEADER_GOES, 1, NOW)
+    assert found == elected(view, LEADER_GOES, 4, NOW)
+    assert isinstance(found, PartitionStatus)
+    assert {m.spu_id for m in found.lrs} == {1, 4}
+
+
+def test_given_the_preferred_leader_is_away_then_another_one_that_stays_takes_over() -> None:
+    partition = moving((4, 2, 3), (1, 2, 3), joining=(4,), leaving=(1,))
+    found = step(partition, 1, 2, 3)
+    assert isinstance(found, PartitionStatus)
+    assert found.leader == 2
+
+
+def test_given_the_leader_does_not_know_then_nothing_is_deleted() -> None:
+    """It would wait for the acknowledgement of a disk that is gone."""
+    found = step(LEFT, 1, 2, 3, 4, revision=LEFT.revision - 1)
+    assert found == Waits("SPU 1, its leader, hears of it")
+
+
+def test_given_the_leader_asks_for_the_one_that_left_then_the_end_is_the_answer() -> None:
+    wanted = tuple(map(live, (1, 2, 3, 4)))
+    view = seen(LEFT, 1, 2, 3, 4, asks=wanted)
+    assert reconcile(view, KEY, NOW) == (ended(LEFT, 3),)
+
+
+def test_given_a_newcomer_is_asked_for_then_it_joins_before_anything_else() -> None:
+    wanted = tuple(map(live, (1, 2, 3, 4)))
+    view = seen(REPLACES, 1, 2, 3, 4, asks=wanted)
+    (written,) = reconcile(view, KEY, NOW)
+    assert isinstance(written, WriteStatus)
+    assert isinstance(written.status, PartitionStatus)
+    assert written.status.lrs == wanted
+
+
+def test_given_one_that_leaves_is_asked_for_then_it_is_turned_down() -> None:
+    partition = moving((1, 2, 4), (1, 2), joining=(4,), leaving=(3,))
+    view = seen(partition, 1, 2, 3, 4, asks=tuple(map(live, (1, 2, 3))))
+    (written,) = reconcile(view, KEY, NOW)
+    assert isinstance(written, WriteStatus)
+    assert "SPU 3 cannot join" in (written.status.reason or "")
+
+
+def test_given_a_move_then_all_holders_are_told_and_the_reason_says_it() -> None:
+    view = seen(REPLACES, 1, 2, 3)
+    assert isinstance(view.sessions, dict)
+    view.sessions[4] = session_of(4)
+    told, written = reconcile(view, KEY, NOW)
+    assert isinstance(told, SendAssignment)
+    assert (told.spu_id, told.assignment.replicas) == (4, (1, 2, 4, 3))
+    assert isinstance(written, WriteStatus)
+    assert written.status.reason == "its replicas move: SPU 4 catches up"
+    assert isinstance(written.status, PartitionStatus)
+    assert written.status.writable is None
+
+
+def test_given_a_leader_that_leaves_and_is_lost_then_one_that_stays_is_preferred() -> None:
+    partition = moving((2, 4), (1, 2, 3), joining=(4,), leaving=(1, 3))
+    (*_, written) = reconcile(seen(partition, 2, 3), KEY, NOW)
+    assert isinstance(written, WriteStatus)
+    assert isinstance(written.status, PartitionStatus)
+    assert written.status.leader == 2
+
+
+def test_given_only_one_that_leaves_is_left_then_it_leads() -> None:
+    """What is committed is there: nobody has to wait for the others."""
+    partition = moving((2, 4), (2, 3), joining=(4,), leaving=(3,), leader=2, minimum=1)
+    (*_, written) = reconcile(seen(partition, 3), KEY, NOW)
+    assert isinstance(written, WriteStatus)
+    assert isinstance(written.status, PartitionStatus)
+    assert written.status.leader == 3
