@@ -140,8 +140,8 @@ async def test_given_spu_that_holds_replicas_then_its_deletion_is_refused(sc: Ru
         assert (status, error["code"]) == (409, "CONFLICT")
         assert error["message"] == (
             "SPU spu-1 holds replicas of t-0, t-1, t-2, t-3, t-4 and 2 more;"
-            " delete their topics first, or repeat with force=true: their partitions stay,"
-            " offline, and name the missing SPU"
+            " move them to other SPUs first: runnel spu drain spu-1; or repeat with force=true:"
+            " their partitions stay, without this replica, and name the missing SPU"
         )
         assert error["details"] == {"partitions": [f"t-{n}" for n in range(7)], "count": 7}
         await call(sc, "DELETE", "/v1/topics/t")

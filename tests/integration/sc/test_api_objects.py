@@ -7,6 +7,7 @@ from collections import Counter
 
 from sc.kv.interface import KV
 from schemas.objects.partition import Partition
+from schemas.objects.topic import Topic
 from tests.integration.sc.calls import JSON, call, created, online
 from tests.integration.sc.conftest import RunningSc, manifest
 from tests.polling import eventually
@@ -110,9 +111,6 @@ async def test_given_placed_topic_then_it_grows_and_never_shrinks(sc: RunningSc)
             "spec.partitions: cannot shrink from 2 to 1: records would be lost;"
             " create another topic"
         )
-        more: JSON = {"partitions": 2, "replicationFactor": 2}
-        status, error = await call(sc, "PUT", "/v1/topics/t", manifest("Topic", "t", more))
-        assert "spec.replicationFactor: cannot change from 1 to 2" in error["message"]
         rows: JSON = {"assignment": [{"id": 0, "replicas": [1]}, {"id": 1, "replicas": [1]}]}
         status, error = await call(sc, "PUT", "/v1/topics/t", manifest("Topic", "t", rows))
         assert error["message"] == "spec.assignment: cannot switch between computed and manual"
@@ -130,7 +128,7 @@ async def test_given_placed_topic_then_it_grows_and_never_shrinks(sc: RunningSc)
         await eventually(mapped)
 
 
-async def test_given_manual_rows_then_new_ones_may_follow_and_placed_ones_stay(
+async def test_given_manual_rows_then_new_ones_may_follow_and_placed_ones_move(
     sc: RunningSc,
 ) -> None:
     def rows(*replicas: int) -> JSON:
@@ -139,22 +137,51 @@ async def test_given_manual_rows_then_new_ones_may_follow_and_placed_ones_stay(
     async with online(sc, 1, 2):
         await created(sc, "Topic", "t", rows(1))
         await sc.until("partitions", "t-0", "online")
-        status, error = await call(sc, "PUT", "/v1/topics/t", manifest("Topic", "t", rows(2)))
-        assert (status, error["message"]) == (
-            400,
-            "spec.assignment: row 0 is placed on [1]; placed rows cannot move",
-        )
         wish = manifest("Topic", "t", rows(1, 9))
         assert (await call(sc, "PUT", "/v1/topics/t", wish))[0] == 200
         invalid = await sc.until("topics", "t", "invalidConfig")
         assert invalid.status.reason == "assignment row 1: SPU 9 is not registered"
         await sc.until("partitions", "t-0", "online")
-        wish = manifest("Topic", "t", rows(2, 2))
-        assert (await call(sc, "PUT", "/v1/topics/t", wish))[0] == 400
         wish = manifest("Topic", "t", rows(1, 2))
         assert (await call(sc, "PUT", "/v1/topics/t", wish))[0] == 200
         await sc.until("topics", "t", "provisioned")
         await sc.until("partitions", "t-1", "online")
+        wish = manifest("Topic", "t", rows(2, 2))
+        assert (await call(sc, "PUT", "/v1/topics/t", wish))[0] == 200
+
+        def moves() -> bool:
+            found = sc.controller.view.store.get(Partition, "t-0")
+            assert found is not None
+            return (found.spec.replicas, found.spec.leaving) == ((2,), (1,))
+
+        await eventually(moves)
+        topic = await sc.until("topics", "t", "provisioned")
+        assert isinstance(topic, Topic)
+        assert topic.status.moving
+        # Back in the middle: the newcomer leaves, and nothing was lost.
+        wish = manifest("Topic", "t", rows(1, 2))
+        assert (await call(sc, "PUT", "/v1/topics/t", wish))[0] == 200
+        await eventually(lambda: not any(sc.controller.view.store.moving()))
+        await eventually(lambda: not sc.controller.view.store.topics_moving())
+
+
+async def test_given_an_spu_that_drains_then_it_gets_nothing_new_and_says_how_far_it_is(
+    sc: RunningSc,
+) -> None:
+    async with online(sc, 1, 2):
+        await created(sc, "Topic", "t", {"partitions": 2})
+        await sc.until("topics", "t", "provisioned")
+        wish: JSON = {"spec": {"drain": True}}
+        assert (await call(sc, "PATCH", "/v1/spus/spu-1", wish))[0] == 200
+        spu = await sc.until("spus", "spu-1", "draining")
+        await eventually(lambda: any(sc.controller.view.store.moving()))
+        assert "1 replica is left" in (spu.status.reason or "")
+        await created(sc, "Topic", "u", {"partitions": 4})
+        found = await sc.until("topics", "u", "provisioned")
+        assert isinstance(found, Topic)
+        assert found.status.replica_map == ((2,),) * 4
+        assert (await call(sc, "PATCH", "/v1/spus/spu-1", {"spec": {"drain": None}}))[0] == 200
+        await sc.until("spus", "spu-1", "online")
 
 
 async def test_given_many_topics_at_once_then_their_leaders_are_spread(sc: RunningSc) -> None:

@@ -45,15 +45,15 @@ def test_given_the_same_number_then_unchanged(objects: CommandLine) -> None:
 
 
 WRONG = {
-    "given-nothing-for-a-topic": (("topic", "orders"), 2, "for a topic, give --partitions N"),
+    "given-nothing-for-a-topic": (("topic", "orders"), 2, "give either --partitions N"),
     "given-replicas-for-a-topic": (
-        ("topic", "orders", "--replicas", "3"), 2, "cannot be changed in this version",
+        ("topic", "orders", "--replicas", "3"), 2, "or --replication-factor N",
     ),
     "given-partitions-for-a-group": (
         ("spugroup", "rack-a", "--partitions", "3"), 2, "give --replicas N",
     ),
     "given-both": (
-        ("topic", "orders", "--partitions", "3", "--replicas", "2"), 2, "nothing else",
+        ("topic", "orders", "--partitions", "3", "--replicas", "2"), 2, "give either",
     ),
     "given-another-kind": (("spu", "spu-0", "--replicas", "3"), 2, "spugroups and topics have"),
     "given-a-negative-number": (("sg", "rack-a", "--replicas", "-1"), 2, "--replicas"),
