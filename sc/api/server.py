@@ -343,14 +343,11 @@ class PublicServer:
         asked = request.query.get("role")
         if asked in (ControllerRole.LEADER, ControllerRole.STANDBY) and asked != role:
             raise NotReadyError(f"this SC is the {role.value}", role=role.value, leader=leader)
-        if services is None and leader == self._office.name:
-            raise NotReadyError(
-                "this SC was elected, and looks at what there is before it leads; try again in a"
-                " moment"
-            )
-        self._knows_a_leader = self._knows_a_leader or services is not None or held is not None
+        # This SC itself leads only once it has looked at what its predecessor left.
+        another = held is not None and leader != self._office.name
+        self._knows_a_leader = self._knows_a_leader or services is not None or another
         if not self._knows_a_leader:
-            raise NotReadyError("no SC has been elected yet; try again in a moment")
+            raise NotReadyError("no SC leads yet; try again in a moment")
         if services is not None and not services.controller.ready:
             raise NotReadyError(
                 "the SC is looking at every object once after its start; try again in a moment"

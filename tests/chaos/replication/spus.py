@@ -1,4 +1,4 @@
-"""An SC and three SPUs as processes, the SPUs behind proxies; a test kills what it likes."""
+"""An SC and SPUs (three, unless a test says so) as processes, the SPUs behind proxies."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Fleet:
     command: Command
     base: int = 0
     settings: str = ""
+    spus: int = SPUS
     proxies: list[PeerProxy] = field(default_factory=list)
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -45,9 +46,9 @@ class Fleet:
 
     def start(self) -> None:
         """The SC, the proxies, and all SPUs."""
-        self.base = free_base_port(self.home / "local", SPUS)
+        self.base = free_base_port(self.home / "local", self.spus)
         self.start_sc()
-        for spu in range(SPUS):
+        for spu in range(self.spus):
             public = self.base + 10 + 3 * spu
             proxy = PeerProxy(public + 1)
             self.proxies.append(proxy)
@@ -153,7 +154,7 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
     def is_complete(self) -> bool:
         """Whether all SPUs are online."""
         found = self.command.json("get", "spus")["items"]
-        return [item["status"]["resolution"] for item in found] == ["online"] * SPUS
+        return [item["status"]["resolution"] for item in found] == ["online"] * self.spus
 
     def is_online(self, partition: str) -> bool:
         """Whether a partition has a leader that serves."""

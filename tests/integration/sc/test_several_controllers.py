@@ -79,7 +79,7 @@ async def test_given_an_sc_that_is_about_to_lead_then_it_is_not_healthy_until_it
         await eventually(lambda: one.mirror.leader_entry is not None)
         status, error = await one.call("GET", "/health")
         assert (status, error["code"]) == (503, "NOT_READY")
-        assert "was elected" in error["message"]
+        assert "no SC leads yet" in error["message"]
         go_on.set()
 
         async def healthy() -> bool:
