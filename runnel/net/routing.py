@@ -57,7 +57,7 @@ class RetryPolicy:
     """How long one request may take, and how attempts are spaced."""
 
     request_timeout_ms: int = 30_000
-    backoff_base_ms: float = 20.0
+    backoff_base_ms: float = 5.0
     backoff_cap_ms: float = 1_000.0
 
 

@@ -311,7 +311,9 @@ def _led(
                 return preferred
     else:
         wish = _offline(wish, f"SPU {leader} is taking over")
-        if wish.lrs == status.lrs and view.knows(report, partition):
+        told = view.knows(report, partition) or view.sessions[leader].complete
+        if wish.lrs == status.lrs and told:
+            # If it does not know this revision yet, its assignment goes out before the order.
             actions.append(SendLead(leader, _lead_of(partition)))
     return wish
 

@@ -148,7 +148,7 @@ def after(driver: Driver, query: str) -> Callable[[], bool]:
     return lambda: driver.batch(query, "commits") >= begun + 2
 
 
-PLACES: Final = (before_offsets, between, after, between)
+PLACES: Final = (before_offsets, between, after)
 
 
 def reach(

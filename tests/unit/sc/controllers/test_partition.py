@@ -325,12 +325,21 @@ LED = [
     ),
     pytest.param(
         view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, revision=4))]),
-        (SendAssignment(1, assignment_of(TAKING)),),
+        (SendAssignment(1, assignment_of(TAKING)), SendLead(1, lead_of(TAKING))),
         id="given-leader-knows-an-older-revision-then-assigned-before-it-leads",
     ),
     pytest.param(
+        view_of(
+            TAKING,
+            *spus(1),
+            sessions=[session_of(1, report_of(TAKING, revision=4), complete=False)],
+        ),
+        (),
+        id="given-leader-that-has-yet-to-hear-everything-then-that-comes-first",
+    ),
+    pytest.param(
         view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, assigned=False))]),
-        (SendAssignment(1, assignment_of(TAKING)),),
+        (SendAssignment(1, assignment_of(TAKING)), SendLead(1, lead_of(TAKING))),
         id="given-leader-not-assigned-then-assigned-before-it-leads",
     ),
     pytest.param(
