@@ -13,6 +13,7 @@ from schemas.ids import format_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, is_writable
 from schemas.objects.pipeline import Pipeline, PipelineState
+from schemas.objects.rebalance import Rebalance
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.stream import Stream
@@ -135,6 +136,17 @@ def _replicas(partition: Partition) -> str:
     return ",".join((*staying, *(f"-{i}" for i in spec.leaving or ())))
 
 
+def _rebalance(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, Rebalance):
+        raise TypeError(obj)
+    status = obj.status
+    return [
+        ("RESOLUTION", status.resolution.value, False),
+        ("LEFT", "-" if status.left is None else f"{status.left:,}", False),
+        ("REASON", status.reason or "", False),
+    ]
+
+
 def _spu_group(obj: Object) -> list[tuple[str, str, bool]]:
     if not isinstance(obj, SpuGroup):
         raise TypeError(obj)
@@ -190,6 +202,7 @@ def _number(value: int | None) -> str:
 _COLUMNS: dict[str, Callable[[Object], list[tuple[str, str, bool]]]] = {
     "Spu": _spu,
     "SpuGroup": _spu_group,
+    "Rebalance": _rebalance,
     "Topic": _topic,
     "Partition": _partition,
     "Pipeline": _pipeline,

@@ -210,8 +210,8 @@ def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None
         _admit_without_replicas(
             obj,
             store,
-            f"move them to other SPUs first: runnel spu drain {obj.name}; or repeat with force=true:"
-            " their partitions stay, without this replica, and name the missing SPU",
+            f"move them to other SPUs first: runnel spu drain {obj.name}; or repeat with"
+            " force=true: their partitions stay, without this replica, and name the missing SPU",
         )
 
 

@@ -34,6 +34,7 @@ from sc.controllers.actions import (
     SendAssignment,
     SendLead,
     WakeAt,
+    WritePartitionSpec,
     WriteStatus,
 )
 from sc.controllers.commit_obstacles import commit_obstacles
@@ -46,7 +47,7 @@ from sc.controllers.live_set import (
 )
 from sc.controllers.membership.steps import Waits, next_step
 from sc.controllers.preferred_leader import elect_preferred
-from sc.controllers.recovery import elect_of_all, lost_live_set, pending
+from sc.controllers.recovery import elect_of_all, found_elsewhere, lost_live_set, pending
 from sc.controllers.sealing import led_as, to_be_sealed, why_not_sealed
 from sc.controllers.unclean import after_unclean_boot, decide, wish_of, with_wish
 from sc.store.view import Liveness, View
@@ -90,6 +91,10 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if isinstance(ruling, PartitionStatus):
         wish = ruling
     elif (what := lost_live_set(view, partition)) is not None:
+        if elsewhere := found_elsewhere(view, partition):
+            leaving = (*(partition.spec.leaving or ()), *elsewhere)
+            spec = partition.spec.model_copy(update={"leaving": leaving})
+            return (*actions, WritePartitionSpec(partition, spec))
         wish = elect_of_all(view, partition, what, now_ms)
     elif status.leader is None:
         wish = _first_leader(view, partition, now_ms)

@@ -20,7 +20,7 @@ from sc.controllers.election import elected
 from sc.controllers.live_set import members_health
 from sc.controllers.spu_group import is_draining
 from sc.store.view import View
-from schemas.objects.partition import Partition, PartitionStatus
+from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
 
 #: For so long nothing must have happened.
 CALM_MS = 30_000
@@ -35,17 +35,33 @@ TURNS = 12
 def elect_preferred(view: View, partition: Partition, now_ms: int) -> PartitionStatus | int | None:
     """The status with the preferred leader of a healthy partition as its leader, or when to look
     again. None if that SPU leads, or may not: then an event will say when to look again."""
-    status, preferred = partition.status, partition.spec.preferred_leader
-    if preferred == status.leader or preferred not in partition.spec.replicas:
-        return None
-    health = members_health(view, partition.uid, status.lrs, now_ms)
-    if preferred not in {m.spu_id for m in health} or not all(h.live for h in health.values()):
-        return None
-    spu = view.store.spu(preferred)
-    if view.recovering or spu is None or is_draining(view.store, spu):
+    preferred = partition.spec.preferred_leader
+    if not _may_lead(view, partition, now_ms):
         return None
     due_ms = _due_ms(view, partition, now_ms)
     return elected(view, partition, preferred, now_ms) if due_ms <= now_ms else due_ms
+
+
+def elect_now(view: View, partition: Partition, now_ms: int) -> PartitionStatus | None:
+    """The status with the preferred leader as the leader, because somebody asks for that now. None
+    if that SPU leads, or may not."""
+    if partition.status.resolution is not PartitionResolution.ONLINE:
+        return None
+    if not _may_lead(view, partition, now_ms):
+        return None
+    return elected(view, partition, partition.spec.preferred_leader, now_ms)
+
+
+def _may_lead(view: View, partition: Partition, now_ms: int) -> bool:
+    """Whether the preferred leader does not lead, and may."""
+    status, preferred = partition.status, partition.spec.preferred_leader
+    if preferred == status.leader or preferred not in partition.spec.replicas:
+        return False
+    health = members_health(view, partition.uid, status.lrs, now_ms)
+    if preferred not in {m.spu_id for m in health} or not all(h.live for h in health.values()):
+        return False
+    spu = view.store.spu(preferred)
+    return not (view.recovering or spu is None or is_draining(view.store, spu))
 
 
 def _due_ms(view: View, partition: Partition, now_ms: int) -> int:

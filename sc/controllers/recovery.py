@@ -16,6 +16,11 @@ acknowledged as a leader; otherwise its log could grow between two reports. The 
 after a backup may have diverged, so that each of two replicas holds records that the other lacks:
 elections of a recovery are recorded as unclean.
 
+The partition may have moved since, so that its object names SPUs which hold nothing of it any more.
+Whoever reports a replica of it is a holder as well (`found_elsewhere`). If none of the replicas
+that were live by the object has its storage any more, every registered SPU may hold it, and is
+needed.
+
 Each write changes the object's revision, and all replicas answer again. So the reason of a waiting
 partition does not change with the answers: otherwise they would never be complete.
 """
@@ -25,6 +30,7 @@ from __future__ import annotations
 from sc.store.view import View
 from schemas.control.messages import ReplicaReport
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+from schemas.objects.spu import Spu
 
 #: Annotation of an object that somebody removed from the KV, and that was restored.
 RESTORED = "runnel/restored"
@@ -44,6 +50,30 @@ def lost_live_set(view: View, partition: Partition) -> str | None:
     reports = (view.report(i, partition.uid) for i in partition.spec.holders)
     led = any(report is not None and report.term for report in reports)
     return "its object was lost" if led or RESTORED in partition.metadata.annotations else None
+
+
+def found_elsewhere(view: View, partition: Partition) -> tuple[int, ...]:
+    """SPUs that report a replica of such a partition, although its object does not name them."""
+    known = set(partition.spec.holders)
+    return tuple(
+        spu_id
+        for spu_id, session in sorted(view.sessions.items())
+        if spu_id not in known
+        and partition.uid in session.reports
+        and view.store.tombstone(spu_id, partition.uid) is None
+    )
+
+
+def _perhaps_elsewhere(
+    view: View, partition: Partition, found: dict[int, ReplicaReport]
+) -> list[int]:
+    """SPUs that are away and may hold a partition that has moved since its object was written."""
+    there = {(i, report.storage_id) for i, report in found.items()}
+    live = {(m.spu_id, m.storage_id) for m in partition.status.lrs}
+    if not live or live & there or not pending(view, partition):
+        return []
+    spus = (spu.spec.spu_id for spu in view.store.objects(Spu))
+    return sorted(i for i in spus if i not in view.sessions and i not in partition.spec.holders)
 
 
 def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
@@ -66,6 +96,7 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
         elif report is not None and not report.may_lead_uncleanly:
             troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
+    troubles += [f"SPU {i} is away" for i in _perhaps_elsewhere(view, partition, found)]
     if troubles or len(found) < len(partition.spec.holders):
         why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
         reason = (

@@ -8,6 +8,7 @@ from sc.controllers.actions import Key
 from sc.controllers.spu_group import is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.partition import DesiredState, Partition, is_led, is_writable
+from schemas.objects.rebalance import Rebalance, RebalanceResolution
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.stream import StreamState
@@ -46,6 +47,10 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                     yield from _after_spu(change, subject, store)
                 case SpuGroup():
                     yield from _after_group(subject, store)
+                case Rebalance():
+                    for other in store.objects(Rebalance):
+                        if other.status.resolution is RebalanceResolution.PENDING:
+                            yield Key("Rebalance", other.name)
                 case Topic() if change.new is None:
                     for partition in store.partitions_of("Topic", subject.name):
                         yield Key("Partition", partition.name)
@@ -86,6 +91,9 @@ def _movers(store: LocalStore) -> Iterator[Key]:
             yield Key("Spu", spu.name)
     for name in store.topics_moving():
         yield Key("Topic", name)
+    for rebalance in store.objects(Rebalance):
+        if rebalance.status.resolution is RebalanceResolution.MOVING:
+            yield Key("Rebalance", rebalance.name)
 
 
 def _waiting(store: LocalStore) -> Iterator[Key]:
@@ -139,6 +147,9 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
     if old.spec.moves and not (isinstance(new, Partition) and new.spec.moves):
         yield from _movers(store)
     elif isinstance(new, Partition) and is_led(old.status) != is_led(new.status):
+        for rebalance in store.objects(Rebalance):
+            if rebalance.status.resolution is RebalanceResolution.MOVING:
+                yield Key("Rebalance", rebalance.name)
         for spu_id in new.spec.holders:
             if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
                 yield Key("Spu", spu.name)

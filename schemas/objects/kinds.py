@@ -7,13 +7,17 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline
 from schemas.objects.quantities import DEFAULT_SCOPE
+from schemas.objects.rebalance import Rebalance
 from schemas.objects.spelling import nearest
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.stream import Scope, Stream
 from schemas.objects.topic import Topic
 
-KINDS: tuple[type[Object], ...] = (Spu, SpuGroup, Topic, Partition, Scope, Stream, Pipeline)
+KINDS: tuple[type[Object], ...] = (
+    *(Spu, SpuGroup, Topic, Partition, Scope, Stream, Pipeline),
+    Rebalance,
+)
 BY_KIND: dict[str, type[Object]] = {cls.kind_name(): cls for cls in KINDS}
 BY_PLURAL: dict[str, type[Object]] = {cls.PLURAL: cls for cls in KINDS}
 

@@ -14,6 +14,7 @@ from runnel.cli.cluster.check import check
 from runnel.cli.cluster.diagnostics import diagnostics
 from runnel.cli.cluster.local import DataDirOption, local_cluster
 from runnel.cli.cluster.logs import logs
+from runnel.cli.cluster.rebalance import rebalance
 from runnel.cli.cluster.recover import recover
 from runnel.cli.contexts import note_override
 from runnel.cli.failure import say, stderr
@@ -219,3 +220,4 @@ app.command()(logs)
 app.command()(check)
 app.command()(diagnostics)
 app.command()(recover)
+app.command()(rebalance)

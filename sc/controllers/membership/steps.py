@@ -52,6 +52,8 @@ def next_step(
     report = view.report(leader, partition.uid)
     if leaving and (report is None or not view.knows(report, partition)):
         return Waits(f"SPU {leader}, its leader, hears of it")
+    if leaving and view.recovering:
+        return Waits("the recovery of the cluster is not over")
     ended = spec.model_copy(update={"joining": None, "leaving": None})
     return EndMove(partition, ended, _graves(view, partition))
 

@@ -405,7 +405,9 @@ async def test_given_a_group_that_is_made_again_with_other_sources_then_its_read
         await everything(a)
         await group.delete()
         await world.cluster.reader_group("g", topics=["other"], lease=1.0)
-        with pytest.raises(NotFoundError, match=r"'g' was deleted and made again|there is no reader group 'g'"):
+        with pytest.raises(
+            NotFoundError, match=r"'g' was deleted and made again|there is no reader group 'g'"
+        ):
             await for_ever(a)
 
 

@@ -20,6 +20,7 @@ from sc.controllers.actions import (
     SendComplete,
     SendDelete,
     SendLead,
+    WritePartitionSpec,
     WriteStatus,
 )
 from sc.controllers.partition import assignment_for, assignment_of
@@ -64,9 +65,11 @@ def answered(partition: Partition, spu_id: int, **more: Any) -> Any:
     return session_of(spu_id, report_of(partition, spu_id, **{"incarnation": 2, **more}))
 
 
-def recovering(partition: Partition, *sessions: Any, **more: Any) -> View:
+def recovering(
+    partition: Partition, *sessions: Any, more: tuple[Any, ...] = (), **others: Any
+) -> View:
     spus = [spu_of(i) for i in (1, 2, 3)]
-    return view_of(partition, *spus, sessions=sessions, recovering=INCARNATION, **more)
+    return view_of(partition, *spus, *more, sessions=sessions, recovering=INCARNATION, **others)
 
 
 def status_of(view: View) -> PartitionStatus:
@@ -154,6 +157,28 @@ def test_given_not_all_have_answered_then_nobody_leads_and_the_reason_says_who_a
             " or elect one that is online: runnel partition elect t-0 --unclean",
         }
     )
+
+
+def test_given_a_replica_that_the_backup_does_not_know_then_it_is_a_holder_and_is_asked() -> None:
+    """It has moved since the backup: its data must not be given up for empty replicas."""
+    view = recovering(LED, *(answered(LED, i) for i in (1, 2, 3, 4)), more=(spu_of(4),))
+    *_, written = reconcile(view, KEY, NOW)
+    spec = LED.spec.model_copy(update={"leaving": (4,)})
+    assert written == WritePartitionSpec(LED, spec)
+    known = LED.model_copy(update={"spec": spec})
+    sessions = [answered(known, i) for i in (1, 2, 3)]
+    ahead = answered(known, 4, leo=9, last_term=1)
+    view = recovering(known, *sessions, ahead, more=(spu_of(4),))
+    assert status_of(view).leader == 4
+
+
+def test_given_nothing_of_the_backup_is_left_then_every_spu_is_needed() -> None:
+    sessions = [answered(LED, i, storage=f"new-{i}") for i in (1, 2, 3)]
+    found = status_of(recovering(LED, *sessions, more=(spu_of(4),)))
+    assert found.leader == LED.status.leader
+    assert "SPU 4 is away" in (found.reason or "")
+    sessions[0] = answered(LED, 1)
+    assert status_of(recovering(LED, *sessions, more=(spu_of(4),))).term == NEXT
 
 
 def test_given_one_that_leads_on_in_an_earlier_term_then_assigned_without_a_leader() -> None:

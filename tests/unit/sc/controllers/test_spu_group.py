@@ -97,7 +97,13 @@ SCALE = [
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, *(on(2, name=n) for n in "abcde")),
-        (becomes(SHRUNK, RESERVED, "g-2 is removed once its replicas have moved: a-0, b-0, c-0 and 2 more"),),
+        (
+            becomes(
+                SHRUNK,
+                RESERVED,
+                "g-2 is removed once its replicas have moved: a-0, b-0, c-0 and 2 more",
+            ),
+        ),
         id="given-five-partitions-then-three-named-and-the-rest-counted",
     ),
     pytest.param(
@@ -273,7 +279,10 @@ DELETION = [
     ),
     pytest.param(
         seen(GOING, ONE, TWO, on(1)),
-        (RemoveSpu(TWO), becomes(GOING, RESERVED, "g-1 is removed once its replicas have moved: t-0")),
+        (
+            RemoveSpu(TWO),
+            becomes(GOING, RESERVED, "g-1 is removed once its replicas have moved: t-0"),
+        ),
         id="given-replicas-then-waits-for-them",
     ),
     pytest.param(

@@ -46,25 +46,25 @@ def test_no_spelling_means_two_kinds() -> None:
         pytest.param(
             "topik",
             "unknown kind 'topik'; did you mean topic? Known kinds: spus, spugroups, topics,"
-            " partitions, scopes, streams, pipelines",
+            " partitions, scopes, streams, pipelines, rebalances",
             id="given-a-typo-then-the-nearest",
         ),
         pytest.param(
             "Partitons",
             "unknown kind 'Partitons'; did you mean partitions? Known kinds: spus, spugroups,"
-            " topics, partitions, scopes, streams, pipelines",
+            " topics, partitions, scopes, streams, pipelines, rebalances",
             id="given-a-typo-in-a-plural",
         ),
         pytest.param(
             "zzz",
             "unknown kind 'zzz'; known kinds: spus, spugroups, topics, partitions, scopes,"
-            " streams, pipelines",
+            " streams, pipelines, rebalances",
             id="given-nothing-near-then-all",
         ),
         pytest.param(
             "",
             "unknown kind ''; known kinds: spus, spugroups, topics, partitions, scopes, streams,"
-            " pipelines",
+            " pipelines, rebalances",
             id="given-no-word",
         ),
     ],

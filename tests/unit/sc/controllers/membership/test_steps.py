@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,6 +196,12 @@ def test_given_the_leader_does_not_know_then_nothing_is_deleted() -> None:
     """It would wait for the acknowledgement of a disk that is gone."""
     found = step(LEFT, 1, 2, 3, 4, revision=LEFT.revision - 1)
     assert found == Waits("SPU 1, its leader, hears of it")
+
+
+def test_given_the_cluster_recovers_then_nothing_is_deleted() -> None:
+    view = replace(seen(LEFT, 1, 2, 3, 4), recovering=True)
+    found = next_step(view, LEFT, 1, NOW)
+    assert found == Waits("the recovery of the cluster is not over")
 
 
 def test_given_the_leader_asks_for_the_one_that_left_then_the_end_is_the_answer() -> None:

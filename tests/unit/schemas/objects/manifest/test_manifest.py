@@ -24,7 +24,7 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
         pytest.param(
             TOPIC.replace("Topic", "Deployment"),
             "f.yaml:2: kind: unknown kind 'Deployment'; known kinds: Spu, SpuGroup, Topic,"
-            " Partition, Scope, Stream, Pipeline",
+            " Partition, Scope, Stream, Pipeline, Rebalance",
             id="given-a-kind-near-to-none-then-all-kinds",
         ),
         pytest.param(
@@ -35,7 +35,7 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
         pytest.param(
             TOPIC.replace("kind: Topic\n", ""),
             "f.yaml:1: kind is missing; known kinds: Spu, SpuGroup, Topic, Partition, Scope,"
-            " Stream, Pipeline",
+            " Stream, Pipeline, Rebalance",
             id="given-no-kind",
         ),
         pytest.param(

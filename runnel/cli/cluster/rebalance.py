@@ -1,0 +1,105 @@
+"""``runnel cluster rebalance``: SPUs hold and lead equally many partitions."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from runnel.cli.arguments import ScOption
+from runnel.cli.connection import administered
+from runnel.cli.failure import stderr
+from runnel.cli.render import count
+from schemas.errors import DeadlineExceededError, RetryableError
+from schemas.objects.metadata import Metadata
+from schemas.objects.rebalance import (
+    Rebalance,
+    RebalanceResolution,
+    RebalanceSpec,
+    RebalanceStatus,
+)
+
+if TYPE_CHECKING:
+    from runnel.admin.blocking import BlockingAdmin
+
+_LOOK_S: Final = 0.3
+_PLAN_S: Final = 60.0
+#: Moves of a plan that are printed.
+_SHOWN: Final = 20
+
+
+def rebalance(
+    leaders: Annotated[
+        bool, typer.Option("--leaders", help="Move only leaders; replicas stay where they are.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would move, and move nothing.")
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until all is balanced.")] = True,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")
+    ] = 3_600.0,
+    sc: ScOption = None,
+) -> None:
+    """Move replicas and leaders until SPUs hold and lead equally many partitions.
+
+    As few replicas move as possible, a few at a time, while clients use them. Topics whose rows you
+    wrote stay as they are. Ctrl-C ends the wait, not the moves; to end these, delete the object:
+    runnel get rebalances.
+    """
+    name = f"rebalance-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    wanted = Rebalance(
+        metadata=Metadata(name=name),
+        spec=RebalanceSpec(leaders_only=leaders, plan_only=dry_run),
+    )
+    with administered(sc) as cluster:
+        cluster.create(wanted)
+        if dry_run:
+            status = _until(cluster, name, RebalanceResolution.PLANNED, _PLAN_S)
+            cluster.delete(Rebalance.PLURAL, name)
+            _show(status)
+        elif wait:
+            _until(cluster, name, RebalanceResolution.DONE, timeout)
+            cluster.delete(Rebalance.PLURAL, name)
+            print("balanced: SPUs hold and lead equally many partitions, as far as they may move")
+        else:
+            print(f"rebalance/{name} begins; see: runnel get rebalances")
+
+
+def _until(
+    cluster: BlockingAdmin, name: str, wanted: RebalanceResolution, timeout_s: float
+) -> RebalanceStatus:
+    deadline = time.monotonic() + timeout_s
+    said = "it has not begun"
+    with stderr().status("rebalancing") as spinner:
+        while time.monotonic() < deadline:
+            try:
+                found = cluster.get(Rebalance.PLURAL, name)
+            except RetryableError as error:
+                said = error.message
+            else:
+                if not isinstance(found, Rebalance):
+                    raise TypeError(found)
+                if found.status.resolution is wanted:
+                    return found.status
+                left = found.status.left
+                more = "" if left is None else f": {count(left, 'partition')} left"
+                said = f"{found.status.reason or said}{more}"
+            spinner.update(f"rebalancing: {said}")
+            time.sleep(_LOOK_S)
+    raise DeadlineExceededError(
+        f"{name} is not {wanted.value} after {timeout_s:g} s, and goes on: {said}; to end it:"
+        f" runnel delete rebalance {name}"
+    )
+
+
+def _show(status: RebalanceStatus) -> None:
+    print(status.reason or "")
+    for move in status.moves[:_SHOWN]:
+        before, after = (",".join(map(str, row)) for row in (move.before, move.after))
+        print(f"  {move.partition}: {before} -> {after}")
+    more = (status.left or 0) - min(_SHOWN, len(status.moves))
+    if more > 0:
+        print(f"  and {count(more, 'partition')} more")

@@ -1,0 +1,228 @@
+"""The rebalance controller: replicas move until SPUs hold equally many, then leaders.
+
+What is to move follows from where replicas are, so nothing is stored of a plan: whoever takes over
+goes on, and an SPU that comes or goes in between changes what is left. Moves go in rounds: as many
+as may move at once (`budget`), and when all of them have ended, as many again. One rebalance works
+at a time, the first by name.
+
+Partitions stay where they are whose rows a topic's owner wrote, that have no leader, or that move
+for another reason; they count all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sc.controllers.actions import Action, BeginMove, Key, WakeAt, WritePartitionSpec, WriteStatus
+from sc.controllers.membership.begin import (
+    begin,
+    candidates,
+    decided_at_ms,
+    may_move,
+    respecified,
+    returning,
+)
+from sc.controllers.membership.budget import MOST, Budget
+from sc.controllers.preferred_leader import elect_now
+from sc.controllers.spu_group import is_draining
+from sc.scheduler.balance import Row, balanced_leaders, balanced_replicas
+from sc.scheduler.row_changes import Seat
+from sc.store.view import View
+from schemas.objects.partition import Partition, is_led
+from schemas.objects.rebalance import (
+    MAX_PLANNED,
+    PlannedMove,
+    Rebalance,
+    RebalanceResolution,
+    RebalanceStatus,
+)
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
+
+#: Leaders that move at once: each is a short pause for those who write.
+LEADERS_AT_ONCE: Final = 16
+DONE: Final = RebalanceResolution.DONE
+_ENDED = (DONE, RebalanceResolution.PLANNED)
+
+
+def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
+    """Take one rebalance a step further."""
+    rebalance = view.store.get(Rebalance, key.name)
+    if rebalance is None or rebalance.deleting or rebalance.status.resolution in _ENDED:
+        return ()
+    waits = _waits(view, rebalance, now_ms)
+    if isinstance(waits, str):
+        at_ms = decided_at_ms(view, now_ms)
+        again = () if at_ms is None else (WakeAt(key, at_ms),)
+        return (*again, *_set(rebalance, RebalanceResolution.PENDING, waits))
+    plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
+    if rebalance.spec.plan_only:
+        return _planned(view, rebalance, plan)
+    if any(view.store.moving()):
+        # Its own, or those of somebody else: the round ends with the last of them.
+        return _set(rebalance, RebalanceResolution.MOVING, "replicas move", len(plan.replicas))
+    if plan.replicas:
+        actions, why = _begin(view, plan)
+        left = len(plan.replicas)
+        reason = "replicas move" if actions else f"nothing can move: {why}"
+        return (*actions, *_set(rebalance, RebalanceResolution.MOVING, reason, left))
+    return _move_leaders(view, rebalance, plan, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Partitions by name, and their replicas once they are balanced: ``replicas`` those that get
+    others; ``leaders`` those that get only another order, which is meant for when the former have
+    moved."""
+
+    replicas: dict[str, tuple[int, ...]]
+    leaders: dict[str, tuple[int, ...]]
+
+
+def make_plan(view: View, *, leaders_only: bool) -> Plan:
+    """What is to be moved, from where replicas are to be now."""
+    seats = {
+        spu.spec.spu_id: Seat(spu.spec.spu_id, spu.spec.rack, spu.spec.region)
+        for spu in view.store.objects(Spu)
+        if spu.spec.spu_id in view.sessions and not is_draining(view.store, spu)
+    }
+    topics = {topic.name: topic for topic in view.store.objects(Topic)}
+    rows = [
+        _row(view, partition, topics)
+        for partition in view.store.objects(Partition)
+        if not partition.deleting
+    ]
+    replicas = {} if leaders_only else balanced_replicas(rows, seats.values())
+    then = [
+        Row(row.name, replicas.get(row.name, row.replicas), row.ignore_racks, row.fixed)
+        for row in rows
+    ]
+    leaders = balanced_leaders(then, seats)
+    return Plan(
+        {name: leaders.pop(name, row) for name, row in replicas.items()},
+        leaders,
+    )
+
+
+def _row(view: View, partition: Partition, topics: dict[str, Topic]) -> Row:
+    owner = partition.spec.owner
+    topic = topics.get(owner.name) if owner.kind == "Topic" else None
+    spec = None if topic is None else topic.spec
+    fixed = spec is not None and spec.assignment is not None
+    fixed = fixed or partition.spec.moves or may_move(view, partition) is not None
+    ignored = spec is not None and spec.ignore_rack_assignment
+    first = partition.spec.preferred_leader
+    order = (first, *(i for i in partition.spec.replicas if i != first))
+    return Row(partition.name, order, ignored, fixed)
+
+
+def _waits(view: View, rebalance: Rebalance, now_ms: int) -> str | None:
+    """What a rebalance waits for before it plans anything."""
+    if view.recovering:
+        return "it begins when the recovery of the cluster is over"
+    for other in view.store.objects(Rebalance):
+        if other.name == rebalance.name or rebalance.spec.plan_only:
+            break
+        if other.status.resolution not in _ENDED and not other.spec.plan_only:
+            return f"it begins when {other.name} is done"
+    if away := returning(view, now_ms):
+        return f"waiting for {', '.join(away)} to connect again"
+    return None
+
+
+def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]:
+    changes = sorted({**plan.replicas, **plan.leaders}.items())
+    found = ((view.store.get(Partition, name), after) for name, after in changes[:MAX_PLANNED])
+    moves = tuple(
+        PlannedMove(partition=p.name, before=p.spec.replicas, after=after)
+        for p, after in found
+        if p is not None
+    )
+    status = RebalanceStatus(
+        resolution=RebalanceResolution.PLANNED,
+        reason=_counts(plan),
+        left=len(changes),
+        moves=moves,
+        observed_generation=rebalance.generation,
+    )
+    return (WriteStatus(rebalance, status),)
+
+
+def _counts(plan: Plan) -> str:
+    if not plan.replicas and not plan.leaders:
+        return "all is balanced"
+    said = []
+    if plan.replicas:
+        said.append(f"replicas of {_partitions(len(plan.replicas))} move")
+    if plan.leaders:
+        said.append(f"of {_partitions(len(plan.leaders))} only the leader moves")
+    return ", ".join(said)
+
+
+def _partitions(number: int) -> str:
+    return "1 partition" if number == 1 else f"{number} partitions"
+
+
+def _begin(view: View, plan: Plan) -> tuple[list[BeginMove], str | None]:
+    """The moves of one round, or why there are none."""
+    budget, actions = Budget(view), list[BeginMove]()
+    why: str | None = None
+    for name, row in plan.replicas.items():
+        partition = view.store.get(Partition, name)
+        if partition is None:
+            continue
+        able = {seat.spu_id for seat in candidates(view, partition, budget)}
+        added = [i for i in row if i not in partition.spec.replicas]
+        if (full := next((i for i in added if i not in able), None)) is not None:
+            why = why or f"SPU {full} has no room for {name}"
+            continue
+        found = begin(view, partition, respecified(partition, row), budget)
+        if isinstance(found, BeginMove):
+            actions.append(found)
+        else:
+            why = why or found
+    return actions, why
+
+
+def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> tuple[Action, ...]:
+    """First the preferences, then the leaders: a few at once, as each move is a short pause."""
+    written: list[Action] = []
+    for name, row in list(plan.leaders.items())[:MOST]:
+        partition = view.store.get(Partition, name)
+        if partition is not None:
+            update = {"replicas": row, "preferred_leader": row[0]}
+            spec = partition.spec.model_copy(update=update)
+            written.append(WritePartitionSpec(partition, spec))
+    if written:
+        left = len(plan.leaders)
+        return (
+            *written,
+            *_set(rebalance, RebalanceResolution.MOVING, "preferred leaders change", left),
+        )
+    astray = [
+        (partition, wish)
+        for partition in view.store.objects(Partition)
+        if not partition.deleting and (wish := elect_now(view, partition, now_ms)) is not None
+    ]
+    if not astray:
+        return _set(rebalance, DONE, "all is balanced")
+    under_way = sum(
+        not is_led(p.status) and p.status.leader in view.sessions
+        for p in view.store.objects(Partition)
+    )
+    some = astray[: max(1, LEADERS_AT_ONCE - under_way)]
+    elections = tuple(WriteStatus(partition, wish) for partition, wish in some)
+    return (*elections, *_set(rebalance, RebalanceResolution.MOVING, "leaders move", len(astray)))
+
+
+def _set(
+    rebalance: Rebalance, resolution: RebalanceResolution, reason: str, left: int | None = None
+) -> tuple[Action, ...]:
+    status = RebalanceStatus(
+        resolution=resolution,
+        reason=reason,
+        left=left,
+        observed_generation=rebalance.generation,
+    )
+    return () if status == rebalance.status else (WriteStatus(rebalance, status),)

@@ -1,0 +1,187 @@
+"""The rebalance controller: what it waits for, what it begins, and when it is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers.actions import Action, BeginMove, Key, WritePartitionSpec, WriteStatus
+from sc.controllers.membership.rebalance import reconcile
+from sc.store.view import View
+from schemas.control.messages import ReplicaRole
+from schemas.objects.metadata import Metadata
+from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
+from schemas.objects.rebalance import (
+    Rebalance,
+    RebalanceResolution,
+    RebalanceSpec,
+    RebalanceStatus,
+)
+from tests.unit.sc.builders import (
+    TERM_1,
+    live,
+    partition_of,
+    report_of,
+    session_of,
+    spu_of,
+    topic_of,
+    view_of,
+)
+
+NOW = 1_000
+KEY = Key("Rebalance", "r")
+
+
+def rebalance(
+    resolution: RebalanceResolution = RebalanceResolution.PENDING,
+    *,
+    name: str = "r",
+    leaders_only: bool = False,
+    plan_only: bool = False,
+) -> Rebalance:
+    return Rebalance(
+        metadata=Metadata(name=name, uid=name, generation=1, resource_version="1"),
+        spec=RebalanceSpec(leaders_only=leaders_only, plan_only=plan_only),
+        status=RebalanceStatus(resolution=resolution),
+    )
+
+
+def led(index: int, *replicas: int, leader: int | None = None, **more: Any) -> Partition:
+    return partition_of(
+        more.pop("topic", "t"),
+        index,
+        replicas,
+        resolution=PartitionResolution.ONLINE,
+        leader=replicas[0] if leader is None else leader,
+        term=TERM_1,
+        lrs=tuple(map(live, replicas)),
+        **more,
+    )
+
+
+def seen(*objects: Any, online: tuple[int, ...] = (1, 2)) -> View:
+    partitions = [one for one in objects if isinstance(one, Partition)]
+    sessions = []
+    for i in online:
+        held = [p for p in partitions if i in p.spec.holders]
+        reports = [
+            report_of(
+                p,
+                i,
+                role=ReplicaRole.LEADER if p.status.leader == i else ReplicaRole.FOLLOWER,
+                term=TERM_1 + 1,
+            )
+            for p in held
+        ]
+        sessions.append(session_of(i, *reports))
+    return view_of(*objects, *map(spu_of, online), sessions=sessions)
+
+
+def status_in(actions: tuple[Action, ...]) -> RebalanceStatus:
+    (found,) = [
+        a.status
+        for a in actions
+        if isinstance(a, WriteStatus) and isinstance(a.status, RebalanceStatus)
+    ]
+    return found
+
+
+def test_given_uneven_replicas_then_a_round_of_moves_begins() -> None:
+    view = seen(rebalance(), *(led(i, 1) for i in range(4)))
+    actions = reconcile(view, KEY, NOW)
+    begun = [a for a in actions if isinstance(a, BeginMove)]
+    assert [(a.partition.name, a.spec.replicas, a.spec.leaving) for a in begun] == [
+        ("t-0", (2,), (1,)),
+        ("t-1", (2,), (1,)),
+    ]
+    status = status_in(actions)
+    assert (status.resolution, status.left) == (RebalanceResolution.MOVING, 2)
+
+
+def test_given_a_round_is_under_way_then_the_next_one_waits() -> None:
+    moving = led(0, 2, leader=1, joining=(2,), leaving=(1,))
+    view = seen(rebalance(), moving, *(led(i, 1) for i in range(1, 6)))
+    (written,) = reconcile(view, KEY, NOW)
+    assert isinstance(written, WriteStatus)
+    assert written.status.reason == "replicas move"
+
+
+def test_given_even_replicas_then_preferences_change_before_leaders() -> None:
+    view = seen(rebalance(), led(0, 1, 2), led(1, 1, 2))
+    actions = reconcile(view, KEY, NOW)
+    (changed,) = [a for a in actions if isinstance(a, WritePartitionSpec)]
+    assert (changed.partition.name, changed.spec.replicas) == ("t-0", (2, 1))
+    assert changed.spec.preferred_leader == 2
+
+
+def test_given_a_leader_that_is_not_preferred_then_it_moves_at_once() -> None:
+    view = seen(rebalance(), led(0, 2, 1, leader=1), led(1, 1, 2))
+    (election, written) = reconcile(view, KEY, NOW)
+    assert isinstance(election, WriteStatus)
+    assert isinstance(election.status, PartitionStatus)
+    assert (election.object.name, election.status.leader) == ("t-0", 2)
+    assert status_in((written,)).reason == "leaders move"
+
+
+def test_given_all_is_even_then_done_and_nothing_more() -> None:
+    view = seen(rebalance(), led(0, 1, 2), led(1, 2, 1))
+    status = status_in(reconcile(view, KEY, NOW))
+    assert (status.resolution, status.reason) == (RebalanceResolution.DONE, "all is balanced")
+    done = seen(rebalance(RebalanceResolution.DONE), *(led(i, 1) for i in range(4)))
+    assert reconcile(done, KEY, NOW) == ()
+
+
+def test_given_leaders_only_then_replicas_stay() -> None:
+    view = seen(rebalance(leaders_only=True), *(led(i, 1) for i in range(4)))
+    assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
+
+
+def test_given_a_plan_then_it_is_told_and_nothing_moves() -> None:
+    view = seen(rebalance(plan_only=True), *(led(i, 1) for i in range(4)))
+    (written,) = reconcile(view, KEY, NOW)
+    status = status_in((written,))
+    assert status.resolution is RebalanceResolution.PLANNED
+    assert status.reason == "replicas of 2 partitions move"
+    assert [(m.partition, m.before, m.after) for m in status.moves] == [
+        ("t-0", (1,), (2,)),
+        ("t-1", (1,), (2,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        pytest.param(
+            (topic_of("u", rows={0: (1,), 1: (1,)}), led(0, 1, topic="u"), led(1, 1, topic="u")),
+            id="given-rows-of-the-user",
+        ),
+        pytest.param((partition_of("u", 0, (1,)), partition_of("u", 1, (1,))), id="given-unled"),
+    ],
+)
+def test_given_partitions_that_may_not_move_then_they_stay(fixed: tuple[Any, ...]) -> None:
+    status = status_in(reconcile(seen(rebalance(), *fixed), KEY, NOW))
+    assert status.resolution is RebalanceResolution.DONE
+
+
+def test_given_another_one_before_it_then_it_waits() -> None:
+    first = rebalance(RebalanceResolution.MOVING, name="a")
+    view = seen(first, rebalance(), *(led(i, 1) for i in range(4)))
+    status = status_in(reconcile(view, KEY, NOW))
+    assert (status.resolution, status.reason) == (
+        RebalanceResolution.PENDING,
+        "it begins when a is done",
+    )
+
+
+def test_given_an_spu_that_drains_then_it_gets_nothing() -> None:
+    spu = spu_of(2)
+    drained = spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+    view = view_of(
+        rebalance(),
+        spu_of(1),
+        drained,
+        *(led(i, 1) for i in range(4)),
+        sessions=[session_of(1), session_of(2)],
+    )
+    assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
