@@ -21,6 +21,7 @@ from schemas.daemon.open_files import raise_limit
 from schemas.daemon.secret_file import DEFAULT_FILE
 from spu.config import SpuConfig
 from spu.control import SpuControl
+from spu.host.handover import hand_over
 from spu.host.host import ReplicaHost
 from spu.http import start_http_server
 from spu.known_controllers import KnownControllers
@@ -99,6 +100,7 @@ async def serve(config: SpuConfig, logs: LogRing | None = None) -> None:
             for task in done:
                 task.result()
             log.info("stopping", spu=config.spu_id)
+            await hand_over(host.replicas, control, lambda: control.connected)
         finally:
             for task in tasks:
                 task.cancel()

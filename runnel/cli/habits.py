@@ -47,7 +47,7 @@ _VERBS: Final = {
 _IN_GROUPS: Final[Mapping[tuple[str, str], str]] = {
     (group, word): command
     for group, command, words in (
-        ("cluster", "runnel cluster start", "create up run new init restart"),
+        ("cluster", "runnel cluster start", "create up run new init"),
         ("cluster", "runnel cluster stop", "down kill halt"),
         ("cluster", "runnel cluster delete", "rm remove destroy purge"),
         ("cluster", "runnel cluster status", "info describe show get ps"),

@@ -23,6 +23,7 @@ from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import DASHBOARD, HOST, OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
+from runnel.local.rolling import order_of, restart_spus
 from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours, remove
@@ -282,6 +283,32 @@ class ClusterDaemons:
         startup.again = True
         startup.bring_up([d for d in plan.daemons if d.name not in alive])
         self.notes += [*startup.notes, *(f"it runs without {one}" for one in startup.absent)]
+
+    def restart(self, progress: Progress) -> list[str]:
+        """Restart the daemons one after the other, while clients go on; gives the names of those
+        that were restarted. Raises RunnelError; what was restarted runs on then."""
+        with self._directory.exclusive():
+            plan = self.require().plan(self.data_dir)
+            running = self.require().alive(self.data_dir)
+            if not any(name.startswith("sc-") for name in running):
+                raise ConflictError(
+                    f"the cluster in {self.data_dir} does not run; start it: runnel cluster start"
+                )
+            done = []
+            for name in order_of(_sc_roles(plan), running):
+                progress(f"restarting {name}")
+                stop([running[name]])
+                self._start_again_without(plan, name, progress)
+                done.append(name)
+            client = OneShotCalls(plan.sc_address, "runnel cluster restart")
+            return [*done, *restart_spus(self._directory, client, progress)]
+
+    def _start_again_without(self, plan: ClusterPlan, name: str, progress: Progress) -> None:
+        """Start one SC again, whose process has ended."""
+        alive = self.require().alive(self.data_dir)
+        startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+        startup.again = True
+        startup.bring_up([one for one in plan.controllers if one.name == name])
 
     # -- stop, delete, look ---------------------------------------------------------------------
 

@@ -55,6 +55,8 @@ class Suspicions:
     #: The last time at which the SC looked at its clock.
     observed_ms: int = field(default=0, init=False)
     _connected: set[int] = field(default_factory=set, init=False)
+    #: Those that had a session, and whose end left no doubt.
+    _gone: set[int] = field(default_factory=set, init=False)
     #: Until when each SPU is suspect. While no SPU has a session, those whose time is over stay.
     _until_ms: dict[int, int] = field(default_factory=dict, init=False)
     _losses_ms: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False)
@@ -65,6 +67,11 @@ class Suspicions:
     def until_ms(self, spu_id: int) -> int:
         """Until when an SPU is suspect; 0 if it is not."""
         return self._until_ms.get(spu_id, 0)
+
+    def is_gone(self, spu_id: int) -> bool:
+        """Whether an SPU had a session with this SC, and its end says that the SPU is gone: then
+        nobody need wait for it, however short the SC has run."""
+        return spu_id in self._gone
 
     def is_flapping(self, spu_id: int, now_ms: int) -> bool:
         """Whether an SPU was lost at least twice within the last minute."""
@@ -91,6 +98,7 @@ class Suspicions:
         """An SPU has a session. Gives the other SPUs whose time starts again for that."""
         self.changed_ms = now_ms
         self._until_ms.pop(spu_id, None)
+        self._gone.discard(spu_id)
         if self._connected:
             self._until_ms = {i: until for i, until in self._until_ms.items() if until > now_ms}
             revived = frozenset[int]()
@@ -112,6 +120,7 @@ class Suspicions:
         self._connected.discard(spu_id)
         self._until_ms.pop(spu_id, None)
         if end is SessionEnd.GOODBYE:
+            self._gone.add(spu_id)
             return
         suspect = end is SessionEnd.CLOSED
         lagged = self._lagged_ms is not None and now_ms - self._lagged_ms <= SETTLE_MS
@@ -125,6 +134,8 @@ class Suspicions:
             self._losses_ms[spu_id] = (*counted, now_ms)[-MAX_LOSSES:]
         if suspect:
             self._until_ms[spu_id] = now_ms + self._wait_ms(spu_id, now_ms)
+        else:
+            self._gone.add(spu_id)
 
     def _is_isolated(self, connected: int, quiet: int, now_ms: int) -> bool:
         """Whether an SPU fell silent together with others, so that the SC's link may be cut."""

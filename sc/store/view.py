@@ -157,8 +157,8 @@ class View:
 
     ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
     ``refusals`` says by id why it turned one that is away away when it tried to connect last;
-    until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
-    offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
+    until ``grace_until_ms`` (same clock as ``now_ms``) an SPU that has had no session is unknown,
+    not offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
     ``incarnation`` is the cluster's; while it is ``recovering`` from a KV that was restored from a
     backup, nothing is deleted. ``records`` are those that were read for this very pass; ``numbers``
     gives the latest that an SPU told of a partition's log; ``buckets`` says which owners this SC
@@ -236,7 +236,8 @@ class View:
         )
 
     def _unknown_until_ms(self, spu_id: int) -> int:
-        return max(self.grace_until_ms, self.suspicions.until_ms(spu_id))
+        until_ms = self.suspicions.until_ms(spu_id)
+        return until_ms if self.suspicions.is_gone(spu_id) else max(self.grace_until_ms, until_ms)
 
     def report(self, spu_id: int, uid: str) -> ReplicaReport | None:
         """The last report of a live SPU about its replica of a partition."""

@@ -33,6 +33,7 @@ from tests.ports import free_base_port, free_ports
 #: Which commands a cluster of this machine alone does not run as they are shown, and what does.
 ELSEWHERE = {
     r"runnel cluster start": "tests/e2e/test_migrate.py, with etcd",
+    r"runnel cluster restart": "tests/e2e/test_moves.py: others use this cluster",
     r"runnel cluster migrate": "tests/e2e/test_migrate.py, with etcd",
     r"runnel .*--dir ": "tests/e2e/test_inspect.py, where SPUs are stopped",
     r"runnel get .*-w\b": "tests/e2e/test_objects.py: it follows until a signal",
@@ -148,7 +149,7 @@ def test_every_page_is_followed_or_has_no_commands() -> None:
         "transaction-ids",
         "trouble", "typed-topics", "upgrades",
     }  # fmt: skip
-    others = {"more-machines", "three-hosts", "hosts", "etcd", "install"}
+    others = {"move-replicas", "more-machines", "three-hosts", "hosts", "etcd", "install"}
     assert {page.name for page in PAGES if page.commands} <= followed | others
 
 

@@ -197,6 +197,29 @@ def stop(data_dir: DataDirOption = None) -> None:
 
 
 @app.command()
+def restart(
+    rolling: Annotated[
+        bool,
+        typer.Option(help="One daemon after the other, while clients go on."),
+    ] = True,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Restart the daemons of the local cluster, for a new version for example.
+
+    SCs come first. Each SPU has others lead before it stops, and the next one follows when all
+    replicas are live again. With --no-rolling, all stop, and all start.
+    """
+    cluster = local_cluster(data_dir)
+    with stderr().status("restarting the cluster") as spinner:
+        if rolling:
+            restarted = cluster.restart(spinner.update)
+        else:
+            restarted = cluster.stop()
+            cluster.start(cluster.plan(), spinner.update, remember=False)
+    print(f"restarted {', '.join(restarted)}")
+
+
+@app.command()
 def delete(
     data_dir: DataDirOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import runnel as library
+from schemas.errors import RunnelError
+from schemas.objects.partition import Partition, is_led
 from tests.chaos.replication.clients import (
     TOPIC,
     Following,
@@ -21,6 +25,7 @@ from tests.chaos.replication.clients import (
 )
 from tests.chaos.replication.spus import Fleet
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -167,3 +172,104 @@ def test_given_moves_and_faults_at_once_then_nothing_is_lost_and_nothing_is_left
         p: sorted(rows) for p, rows in by_partition.items()
     }
     print(f"{total:,} records, {len(trouble.said)} happenings: {' '.join(trouble.said)}")
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Command]:
+    command = Command(tmp_path / "home")
+    base = free_base_port(command.home / "local", 5)
+    command("cluster", "start", "--spus", "3", "--base-port", str(base))
+    yield command
+    command.run("cluster", "stop")
+
+
+def test_given_a_rolling_restart_and_a_resize_under_load_then_nothing_is_lost(
+    managed: Command,
+) -> None:
+    managed("create", "topic", TOPIC, "--partitions", "6", "--replication-factor", "3")
+    managed("wait", "topic", TOPIC, "--for", "writable")
+    address = managed.json("cluster", "status")["address"]
+    producing = Producing(address, rate=2_000)
+    producing.start()
+    until(lambda: len(producing.acknowledged) > 0)
+    with Led(address) as led:
+        said = managed("cluster", "restart")
+        assert said == "restarted sc-0, spu-0, spu-1, spu-2\n"
+        managed("scale", "spugroup", "spu", "--replicas", "5")
+        managed("wait", "spugroup", "spu", "--for", "reserved")
+        for spu in ("spu-3", "spu-4"):
+            until(lambda spu=spu: state_of(managed, spu) == "online")  # type: ignore[misc]
+        managed("cluster", "rebalance")
+        held = held_by(managed)
+        assert sorted(held) == [0, 1, 2, 3, 4]
+        assert max(map(len, held.values())) - min(map(len, held.values())) <= 1
+        assert managed("cluster", "rebalance", "--dry-run") == "all is balanced\n"
+        managed("scale", "spugroup", "spu", "--replicas", "3")
+        until(lambda: state_of(managed, "spu-3") is None)
+        managed("wait", "topic", TOPIC, "--for", "settled")
+    producing.stop()
+    by_key, _ = read_back(address)
+    check_acknowledged(producing.acknowledged, by_key)
+    total = sum(map(len, producing.acknowledged.values()))
+    assert total > 5_000
+    assert producing.failed == 0
+    print(f"{total:,} records; longest time without a leader: {led.longest_s:.2f} s")
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def state_of(command: Command, spu: str) -> str | None:
+    items = command.json("get", "spus")["items"]
+    found = (i["status"]["resolution"] for i in items if i["metadata"]["name"] == spu)
+    return next(found, None)
+
+
+def held_by(command: Command) -> dict[int, list[str]]:
+    """The partitions on each SPU that has one."""
+    found: dict[int, list[str]] = {}
+    for item in command.json("get", "partitions", "--show-system")["items"]:
+        for spu in item["spec"]["replicas"]:
+            found.setdefault(spu, []).append(item["metadata"]["name"])
+    return found
+
+
+class Led(threading.Thread):
+    """Watches for how long partitions have no leader, as the SC says."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.longest_s = 0.0
+        self._cluster = library.connect(address)
+        self._over = threading.Event()
+
+    def __enter__(self) -> Led:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join(30)
+        self._cluster.close()
+
+    def run(self) -> None:
+        since: dict[str, float] = {}
+        while not self._over.wait(0.05):
+            try:
+                found = self._cluster.list("partitions")
+            except RunnelError:
+                # The SC restarts: SPUs lead on.
+                since.clear()
+                continue
+            now = time.monotonic()
+            for partition in found:
+                assert isinstance(partition, Partition)
+                if is_led(partition.status):
+                    since.pop(partition.name, None)
+                else:
+                    began = since.setdefault(partition.name, now)
+                    self.longest_s = max(self.longest_s, now - began)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sc.store.suspicions import RECONNECT_MS, TICK_MS, Suspicions
+from sc.store.view import Liveness
 from schemas.control.session_end import SessionEnd
+from tests.unit.sc.builders import session_of, spu_of, view_of
 
 NOW = 100_000
 
@@ -224,3 +226,27 @@ def test_given_some_stayed_then_a_return_gives_nobody_time() -> None:
     assert found.until_ms(1) == NOW + 1_500
     assert found.opened(2, NOW + 20_000) == frozenset()
     assert found.until_ms(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "gone"),
+    [
+        pytest.param(SessionEnd.GOODBYE, True, id="given-goodbye"),
+        pytest.param(SessionEnd.LOST, True, id="given-a-process-that-ended"),
+        pytest.param(SessionEnd.CLOSED, False, id="given-an-sc-that-was-silent"),
+    ],
+)
+def test_in_the_grace_of_a_new_sc_an_spu_that_had_a_session_is_judged_by_its_end(
+    end: SessionEnd, gone: bool
+) -> None:
+    """A rolling restart ends SPUs right after their SC: the others need not wait for its grace."""
+    view = view_of(spu_of(1), spu_of(2), sessions=[session_of(2)], grace_until_ms=60_000)
+    suspicions = view.suspicions
+    assert view.liveness(1, 0) is Liveness.UNKNOWN
+    suspicions.opened(1, 0)
+    suspicions.opened(2, 0)
+    suspicions.ended(1, end, 10)
+    after_ms = 10 + RECONNECT_MS
+    assert (view.liveness(1, after_ms) is Liveness.OFFLINE) == gone
+    suspicions.opened(1, after_ms)
+    assert not suspicions.is_gone(1)

@@ -1,0 +1,59 @@
+"""The page on moving replicas, and a restart of one daemon after the other, on real processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.architecture.howto import PAGES
+from tests.e2e.conftest import Command
+from tests.ports import free_base_port
+
+
+def held(runnel: Command) -> Counter[int]:
+    """How many replicas each SPU has."""
+    found: Counter[int] = Counter()
+    for item in runnel.json("get", "partitions")["items"]:
+        found.update(item["spec"]["replicas"])
+    return found
+
+
+def test_the_page_moves_replicas_and_a_restart_loses_nothing(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 3)
+    runnel("cluster", "start", "--spus", "3", "--base-port", str(base))
+    runnel("create", "topic", "orders", "--partitions", "3", "--replication-factor", "2")
+    runnel("wait", "topic", "orders", "--for", "writable")
+    runnel("produce", "orders", stdin="".join(f"{n}\n" for n in range(1_000)))
+    (page,) = (page for page in PAGES if page.name == "move-replicas")
+    said = {str(shown): runnel(*shown.words[1:]) for shown in page.commands}
+    assert len(said) == 6
+    assert "is drained" in said["runnel spu drain spu-2"]
+    assert said["runnel wait topic orders --for settled"] == "topic/orders settled\n"
+    # With one replica each, two of them on one SPU and none on the one that was drained.
+    assert held(runnel) == {0: 1, 1: 1, 2: 1}
+    assert runnel("cluster", "rebalance", "--dry-run") == "all is balanced\n"
+    runnel("scale", "topic", "orders", "--replication-factor", "3")
+    runnel("wait", "topic", "orders", "--for", "settled")
+    assert runnel("cluster", "restart") == "restarted sc-0, spu-0, spu-1, spu-2\n"
+    read = runnel("consume", "orders", "--from-beginning", "--no-follow").split()
+    assert sorted(map(int, read)) == list(range(1_000))
+
+
+@pytest.mark.long
+def test_what_cannot_move_is_said(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    runnel("create", "topic", "orders")
+    runnel("wait", "topic", "orders", "--for", "writable")
+    said = runnel.fails("spu", "drain", "spu-0", "--timeout", "0.5", code=5)
+    assert "orders-0 needs 1 SPU, and no other SPU that is online has room for it" in said
+    assert "runnel spu drain spu-0 --cancel" in said
+    runnel("spu", "drain", "spu-0", "--cancel")
+    assert runnel.json("get", "spu", "spu-0")["status"]["resolution"] == "online"
+    runnel("scale", "topic", "orders", "--replication-factor", "2")
+    said = runnel.fails("wait", "topic", "orders", "--for", "settled", "--timeout", "1", code=5)
+    assert "replicationFactor 2 needs 2 SPUs, and 1 that are online have room" in said
+    runnel("scale", "topic", "orders", "--replication-factor", "1")
+    runnel("wait", "topic", "orders", "--for", "settled")
+    assert "does not run" in runnel.fails("cluster", "restart", "--data-dir", "nowhere", code=3)
