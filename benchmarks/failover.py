@@ -9,21 +9,31 @@ of three replicas. In a round each cluster in turn loses the leader to ``kill -9
 once another one leads; the order changes from round to round. Measured is the time from the kill to
 the first acknowledgement of a record that was sent after it, one record at a time, by the client of
 this build. A round ends when all replicas are live again.
+
+    python -m benchmarks.failover --partitions 1000 [--rounds 10] [--json]
+
+Then this build is measured alone, and all partitions are led by the SPU that is killed. Right after
+the kill one record is sent to each; measured is the time to each one's acknowledgement, and by the
+SC's log when it knew of the loss, had elected, and was told that the new leader leads. After a
+round the leaders are moved back (`runnel cluster rebalance --leaders`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +49,7 @@ from schemas.objects.partition import Partition
 SPUS: Final = 3
 TOPIC: Final = "failover"
 _WHOLE_S: Final = 60.0
+_PLACED_S: Final = 900.0
 _QUANTILES: Final = (50, 90, 99)
 
 
@@ -83,8 +94,9 @@ class MeasuredCluster:
 
 
 @contextmanager
-def measured_cluster(name: str, python: str) -> Iterator[MeasuredCluster]:
-    """A cluster whose daemons run under an interpreter, until the block ends."""
+def measured_cluster(name: str, python: str, partitions: int = 1) -> Iterator[MeasuredCluster]:
+    """A cluster whose daemons run under an interpreter, until the block ends. The first SPU leads
+    all partitions, if there are several."""
     directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
     plan = ClusterPlan(directory, base_port=free_base_port(directory, SPUS), spus=SPUS)
     (directory / "sc-0").mkdir()
@@ -128,10 +140,12 @@ def measured_cluster(name: str, python: str) -> Iterator[MeasuredCluster]:
                 "apiVersion": "runnel/v1",
                 "kind": "Topic",
                 "metadata": {"name": TOPIC},
-                "spec": {"partitions": 1, "replicationFactor": SPUS},
+                "spec": {"partitions": 1, "replicationFactor": SPUS}
+                if partitions == 1
+                else {"assignment": [{"id": i, "replicas": [0, 1, 2]} for i in range(partitions)]},
             }
         )
-        cluster.wait("topic", TOPIC, "provisioned")
+        cluster.wait("topic", TOPIC, "provisioned", timeout=_PLACED_S)
         producer = stack.enter_context(cluster.producer(TOPIC))
         yield MeasuredCluster(name, sc, spus, cluster, producer)
 
@@ -155,6 +169,105 @@ def _daemon(
     return Daemon([python, "-P", "-m", module, "-c", str(file)], directory / f"{name}.log")
 
 
+@dataclass
+class Loss:
+    """One round in which the SPU that leads all partitions was killed; milliseconds from then."""
+
+    acknowledged: list[float]
+    known: float
+    elected: list[float]
+    led: list[float]
+
+
+def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
+    """Kill the SPU that leads all partitions, write to each, and move the leaders back."""
+    _until(lambda: _are_home(cluster, partitions), _PLACED_S)
+    for index in range(partitions):
+        cluster.producer.send(b"before", partition=index)
+    cluster.producer.flush()
+    log_begins = cluster.sc.log.stat().st_size
+    began, wall = time.perf_counter(), time.time()
+    cluster.spus[0].end(signal.SIGKILL)
+    acknowledged: list[float] = []
+    lock = threading.Lock()
+
+    def note(error: RunnelError | None, _located: object) -> None:
+        if error is not None:
+            raise error
+        with lock:
+            acknowledged.append(1000 * (time.perf_counter() - began))
+
+    for index in range(partitions):
+        cluster.producer.send(b"after", partition=index).call(note)
+    cluster.producer.flush()
+    _until(lambda: len(acknowledged) == partitions, _PLACED_S)
+    time.sleep(0.5)
+    loss = _by_the_log(cluster.sc.log, log_begins, wall, sorted(acknowledged))
+    cluster.spus[0].start()
+    cluster.cluster.wait("spu", "spu-0", "online")
+    _until(lambda: _are_live(cluster, partitions), _PLACED_S)
+    name = f"home-{time.time_ns()}"
+    cluster.cluster.create(
+        {
+            "apiVersion": "runnel/v1",
+            "kind": "Rebalance",
+            "metadata": {"name": name},
+            "spec": {"leadersOnly": True},
+        }
+    )
+    cluster.cluster.wait("rebalance", name, "done", timeout=_PLACED_S)
+    return loss
+
+
+def _by_the_log(log: Path, begins: int, wall: float, acknowledged: list[float]) -> Loss:
+    """When the SC knew, elected and heard, by its log since a kill."""
+    known, elected, led = math.nan, dict[str, float](), dict[str, float]()
+    with log.open() as lines:
+        lines.seek(begins)
+        for line in lines:
+            entry = json.loads(line)
+            at = 1000 * (datetime.fromisoformat(entry["timestamp"]).timestamp() - wall)
+            if entry["event"] == "SPU disconnected" and math.isnan(known):
+                known = at
+            elif entry["event"] == "wrote" and str(entry.get("object")).startswith("Partition/"):
+                kept = led if entry.get("resolution") == "online" else elected
+                kept.setdefault(entry["object"], at)
+    return Loss(acknowledged, known, sorted(elected.values()), sorted(led.values()))
+
+
+def _are_live(cluster: MeasuredCluster, partitions: int) -> bool:
+    found = [p for p in cluster.cluster.list("partitions") if isinstance(p, Partition)]
+    return len(found) == partitions and all(len(p.status.lrs) == SPUS for p in found)
+
+
+def _are_home(cluster: MeasuredCluster, partitions: int) -> bool:
+    found = [p for p in cluster.cluster.list("partitions") if isinstance(p, Partition)]
+    return _are_live(cluster, partitions) and all(
+        p.status.leader == 0 and p.status.resolution.value == "online" for p in found
+    )
+
+
+def _until(condition: Callable[[], bool], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not within {within_s:g} s")
+        time.sleep(0.2)
+
+
+def measure_losses(partitions: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Quantiles over all partitions of all rounds."""
+    with measured_cluster("this build", sys.executable, partitions) as cluster:
+        losses = [lose_all(cluster, partitions) for _ in range(rounds)]
+    parts = {
+        "the SC knows": [loss.known for loss in losses],
+        "elected": [at for loss in losses for at in loss.elected],
+        "the new leader leads": [at for loss in losses for at in loss.led],
+        "acknowledged": [at for loss in losses for at in loss.acknowledged],
+    }
+    return {name: {**quantiles(found), "max": max(found)} for name, found in parts.items() if found}
+
+
 def quantiles(found_ms: list[float]) -> dict[str, float]:
     """The measured quantiles; the highest is close to the maximum where rounds are few."""
     ordered = sorted(found_ms)
@@ -168,8 +281,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("python", nargs="?", help="interpreter of the other build")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.partitions > 1:
+        _print(measure_losses(options.partitions, options.rounds), as_json=options.json)
+        return
     with ExitStack() as stack:
         builds = {"this build": sys.executable}
         if options.python:
@@ -181,12 +298,15 @@ def main() -> None:
             for cluster in clusters if number % 2 else reversed(clusters):
                 cluster.fail_over()
         found = {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
-    if options.json:
+    _print(found, as_json=options.json)
+
+
+def _print(found: dict[str, dict[str, float]], *, as_json: bool) -> None:
+    if as_json:
         print(json.dumps(found, indent=2))
         return
-    print(
-        f"{'ms to the first acknowledgement':32}" + "".join(f"{k:>9}" for k in found["this build"])
-    )
+    columns = next(iter(found.values()))
+    print(f"{'ms from the kill':32}" + "".join(f"{k:>9}" for k in columns))
     for name, numbers in found.items():
         print(f"{name:32}" + "".join(f"{value:9.0f}" for value in numbers.values()))
 

@@ -21,7 +21,7 @@ from runnel.contexts import local_data_dirs
 from runnel.local.cluster import ClusterDaemons
 from runnel.net.address import Address, parse_address, parse_addresses
 from schemas.errors import RunnelError
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import CONNECTED, Spu
 
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
@@ -53,7 +53,7 @@ def find_local(addresses: Iterable[Address], spus: Iterable[str]) -> LocalDaemon
 def spu_pids(cluster: BlockingAdmin, address: str) -> list[int] | None:
     """The processes of all online SPUs of a cluster; None unless all of them are on this host."""
     found = [one for one in cluster.list("spus") if isinstance(one, Spu)]
-    online = [one.name for one in found if one.status.resolution is SpuResolution.ONLINE]
+    online = [one.name for one in found if one.status.resolution in CONNECTED]
     local = find_local(parse_addresses(address), online)
     if local is None or local.pids is None:
         return None

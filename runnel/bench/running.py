@@ -21,7 +21,7 @@ from runnel.bench.workloads import Measured, Report, Run, consume, end_to_end, p
 from runnel.blocking import Cluster
 from runnel.loop_thread import LoopThread
 from runnel.net.address import Address, parse_addresses
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import CONNECTED, Spu
 
 _FLOOR_LEAST: Final = 8 << 20
 _FLOOR_MOST: Final = 128 << 20
@@ -61,7 +61,7 @@ def measure(
     Raises the cluster's errors, and OSError if files of the floor cannot be written.
     """
     spus = [obj for obj in session.cluster.list("spus") if isinstance(obj, Spu)]
-    online = [spu.name for spu in spus if spu.status.resolution is SpuResolution.ONLINE]
+    online = [spu.name for spu in spus if spu.status.resolution in CONNECTED]
     local = find_local(session.addresses, online)
     directory = Path(tempfile.gettempdir())
     if local is not None and os.access(local.data_dir, os.W_OK):

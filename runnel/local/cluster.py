@@ -38,7 +38,7 @@ from schemas.errors import (
     UnreachableError,
     error_from,
 )
-from schemas.objects.spu import SpuResolution
+from schemas.objects.spu import CONNECTED
 
 #: How long SCs have to say what they do.
 ANSWER_S: Final = 3.0
@@ -484,7 +484,7 @@ def _erase_external(plan: ClusterPlan) -> None:
 def _all_there(plan: ClusterPlan, names: Collection[str]) -> bool:
     """Whether the SC answers, and says of no SPU whose process runs that it is not there: it may
     end again and again, or be turned away."""
-    there = (SpuResolution.ONLINE.value, SpuResolution.DRAINING.value)
+    there = {resolution.value for resolution in CONNECTED}
     found = _spu_resolutions(plan.sc_address)
     if found is None:
         return False

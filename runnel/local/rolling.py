@@ -17,7 +17,7 @@ from runnel.local.state import DataDirectory, SpuProcess
 from schemas.daemon.process import ProcessId, stop
 from schemas.errors import DeadlineExceededError, RetryableError
 from schemas.objects.partition import Partition, is_led, is_under_replicated
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import CONNECTED, Spu
 
 #: How long one SPU may take to be whole again.
 WHOLE_S: Final = 600.0
@@ -81,7 +81,7 @@ def _absent(directory: DataDirectory, client: OneShotCalls, before: SpuProcess) 
     if found is None or found.process == before.process or not directory.runs(found):
         return f"the SC has not started {before.name} again"
     spu = Spu.model_validate(client.call("GET", f"/v1/spus/{before.name}"))
-    if spu.status.resolution in (SpuResolution.ONLINE, SpuResolution.DRAINING):
+    if spu.status.resolution in CONNECTED:
         return None
     return f"{before.name} is {spu.status.resolution.value}: {spu.status.reason}"
 

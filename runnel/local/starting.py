@@ -20,7 +20,7 @@ from schemas.daemon.process import ProcessId, is_alive
 from schemas.daemon.trouble import last_trouble
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
 from schemas.objects.partition import Partition, PartitionResolution
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import CONNECTED, Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 
 START_TIMEOUT_S: Final = 60.0
@@ -241,7 +241,7 @@ class Startup:
                 raise RunnelError(f"the SPUs cannot be: {status.reason}")
             items = (client.call("GET", "/v1/spus"))["items"]
             spus = [Spu.model_validate(item) for item in items]
-            online = {s.name for s in spus if s.status.resolution is SpuResolution.ONLINE}
+            online = {s.name for s in spus if s.status.resolution in CONNECTED}
             if names <= online:
                 return
             now = time.monotonic()

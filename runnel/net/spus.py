@@ -7,7 +7,7 @@ from typing import Final
 from runnel.net.address import Address
 from runnel.net.connection import SpuConnection, open_connection
 from schemas.errors import RunnelError, UnreachableError
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import CONNECTED, Spu
 
 CONNECT_TIMEOUT_S: Final = 5.0
 
@@ -19,7 +19,7 @@ async def connect_to(spu: Spu) -> SpuConnection:
         connection = await open_connection(Address(public.host, public.port), CONNECT_TIMEOUT_S)
     except RunnelError as error:
         state = spu.status.resolution
-        away = f"SPU {spu_id} is {state.value}: " if state is not SpuResolution.ONLINE else ""
+        away = f"SPU {spu_id} is {state.value}: " if state not in CONNECTED else ""
         raise UnreachableError(f"{away}{error.message}") from error
     if connection.spu_id != spu_id:
         await connection.close()

@@ -11,7 +11,7 @@ from runnel.status.state import ClusterState
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, PartitionResolution, is_under_replicated
 from schemas.objects.pipeline import Desired, Pipeline, PipelineState
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import CONNECTED, Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution
 
@@ -208,7 +208,7 @@ def _health(spus: list[Spu], topics: int, partitions: list[Partition]) -> Health
     offline = sum(p.status.resolution is PartitionResolution.OFFLINE for p in partitions)
     return Health(
         spus=len(spus),
-        spus_online=sum(spu.status.resolution is SpuResolution.ONLINE for spu in spus),
+        spus_online=sum(spu.status.resolution in CONNECTED for spu in spus),
         topics=topics,
         partitions=len(partitions),
         offline=offline,
@@ -229,7 +229,7 @@ def _sc_problem(trouble: str) -> Problem:
 def _spu_problems(spus: list[Spu]) -> Iterator[Problem]:
     for spu in spus:
         resolution = spu.status.resolution
-        if resolution is not SpuResolution.ONLINE:
+        if resolution not in CONNECTED:
             yield _problem(Severity.DEGRADED, spu, resolution.value)
         elif spu.status.reason:
             yield _problem(Severity.NOTICE, spu, resolution.value)

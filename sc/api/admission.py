@@ -106,7 +106,8 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                 " template (only drain is the SPU's own)"
             )
         return
-    _admit_alone(new)
+    if not _has_only_another_factor(old, new):
+        _admit_alone(new)
     match old, new:
         case Spu(), Spu():
             if old.spec.spu_id != new.spec.spu_id:
@@ -140,6 +141,16 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                 )
         case _:
             pass
+
+
+def _has_only_another_factor(old: Object, new: Object) -> bool:
+    """Whether a topic of the system is to have more or fewer replicas: an operator may want that,
+    as when there are fewer SPUs."""
+    if not isinstance(old, Topic) or not isinstance(new, Topic) or not is_system_name(old.name):
+        return False
+    factor = {"replication_factor": new.spec.replication_factor}
+    same = new.spec == old.spec.model_copy(update=factor)
+    return same and new.metadata.labels == old.metadata.labels
 
 
 def _admit_sealed(old: Topic, new: Topic, store: LocalStore) -> None:

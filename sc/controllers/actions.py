@@ -167,6 +167,16 @@ class RemoveTombstone:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceTombstone:
+    """Have a tombstone name another storage: the SPU has rebuilt the replica before it heard that
+    it is to be deleted. Only if the partition, which is not on that SPU, is at the revision of this
+    copy."""
+
+    partition: Partition
+    tombstone: Tombstone
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step of a workflow of a stream: records and partitions in one transaction, and its bell.
 
@@ -205,6 +215,7 @@ KvAction = (
     | RemovePartition
     | RemoveObject
     | RemoveTombstone
+    | ReplaceTombstone
     | Step
 )
 

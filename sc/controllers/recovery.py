@@ -59,9 +59,15 @@ def found_elsewhere(view: View, partition: Partition) -> tuple[int, ...]:
         spu_id
         for spu_id, session in sorted(view.sessions.items())
         if spu_id not in known
-        and partition.uid in session.reports
-        and view.store.tombstone(spu_id, partition.uid) is None
+        and (report := session.reports.get(partition.uid)) is not None
+        and not _is_buried(view, spu_id, report)
     )
+
+
+def _is_buried(view: View, spu_id: int, report: ReplicaReport) -> bool:
+    """Whether a replica is to be deleted; one that has come back since then has another storage."""
+    grave = view.store.tombstone(spu_id, report.uid)
+    return grave is not None and grave.storage_id == report.storage_id
 
 
 def _perhaps_elsewhere(

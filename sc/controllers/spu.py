@@ -22,6 +22,7 @@ from sc.controllers.actions import (
     ProvisionSpu,
     RegisterSpu,
     RemoveTombstone,
+    ReplaceTombstone,
     SendComplete,
     SendDelete,
     UnregisterSpu,
@@ -32,6 +33,7 @@ from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
 from sc.controllers.spu_group import is_draining
 from sc.store.view import Liveness, View
+from schemas.control.messages import Tombstone
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
 
 #: Peers that the reason of an SPU names because it cannot reach them.
@@ -87,7 +89,7 @@ def _status(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> Spu
         return status
     update = {
         "reason": _joined(draining.reason, status.reason),
-        "drained": True if not draining.left else None,
+        "drained": True if draining.is_done else None,
     }
     return status.model_copy(update=update)
 
@@ -163,10 +165,29 @@ def _session_actions(view: View, spu_id: int) -> list[Action]:
             assignment_for(view, p) for p in view.store.partitions_on(spu_id) if not p.deleting
         )
         return [SendComplete(spu_id, session.generation, assignments)]
-    waiting = view.store.tombstones_of(spu_id)
-    done = [t for t in waiting if t.uid in session.deleted]
-    todo = tuple(t for t in waiting if t.uid not in session.deleted)
-    actions: list[Action] = [RemoveTombstone(t) for t in done]
+    actions: list[Action] = []
+    todo = list[Tombstone]()
+    for tombstone in view.store.tombstones_of(spu_id):
+        partition = view.store.partition_by_uid(tombstone.uid)
+        held = partition is not None and spu_id in partition.spec.holders
+        if held and partition is not None and not partition.deleting:
+            # Of a time before the KV was restored: the SPU has got the partition back since.
+            actions.append(RemoveTombstone(tombstone))
+        elif session.deleted.get(tombstone.uid) != tombstone:
+            todo.append(tombstone)
+        elif partition is None or (left := _rebuilt(view, tombstone)) is None:
+            actions.append(RemoveTombstone(tombstone))
+        else:
+            actions.append(ReplaceTombstone(partition, left))
     if todo and not view.recovering:
-        actions.append(SendDelete(spu_id, todo))
+        actions.append(SendDelete(spu_id, tuple(todo)))
     return actions
+
+
+def _rebuilt(view: View, tombstone: Tombstone) -> Tombstone | None:
+    """The tombstone of the storage that an SPU has instead of the one that it was to delete; None
+    if it has none."""
+    report = view.report(tombstone.spu_id, tombstone.uid)
+    if report is None or tombstone.storage_id in (None, report.storage_id):
+        return None
+    return tombstone.model_copy(update={"storage_id": report.storage_id})

@@ -137,13 +137,15 @@ def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
             removals,
             "SPUs are removed when the recovery of the cluster is over" if spus else None,
         )
-    for spu in sorted(spus, key=lambda s: -s.spec.spu_id):
+    leaving_ones = sorted(spus, key=lambda s: -s.spec.spu_id)
+    for number, spu in enumerate(leaving_ones, 1):
         spu_id = spu.spec.spu_id
         if view.store.holds_replicas(spu_id):
             held = [p.name for p in view.store.partitions_on(spu_id)]
             more = f" and {len(held) - 3} more" if len(held) > 3 else ""
             names = ", ".join(held[:3]) + more
-            return removals, f"{spu.name} is removed once its replicas have moved: {names}"
+            after = "".join(f", then {other.name}" for other in leaving_ones[number:])
+            return removals, f"{spu.name} is removed once its replicas have moved: {names}{after}"
         if spu_id in view.sessions and view.store.tombstones_of(spu_id):
             return removals, f"{spu.name} is deleting its replicas before it is removed"
         removals.append(RemoveSpu(spu))

@@ -22,6 +22,7 @@ from sc.controllers.actions import (
     RemovePartition,
     RemoveSpu,
     RemoveTombstone,
+    ReplaceTombstone,
     RestoreTopic,
     RewriteSpu,
     Step,
@@ -164,6 +165,8 @@ class KvUpdater:
                 return [self._unchanged(obj)], [Delete(self._key(obj))]
             case RemoveTombstone(tombstone):
                 return [], [Delete(self._keys.tombstone(tombstone.spu_id, tombstone.uid))]
+            case ReplaceTombstone(partition, tombstone):
+                return [self._unchanged(partition)], self._graves((tombstone,))
             case Step():
                 return self._step(action)
             case _:

@@ -37,6 +37,7 @@ from sc.controllers.actions import (
     RemovePartition,
     RemoveSpu,
     RemoveTombstone,
+    ReplaceTombstone,
     RestoreTopic,
     RewriteSpu,
     SendAssignment,
@@ -286,6 +287,7 @@ class ControllerLoop:
                 | RemovePartition()
                 | RemoveObject()
                 | RemoveTombstone()
+                | ReplaceTombstone()
                 | Step()
             ):
                 revision = await self._write(action)
@@ -384,5 +386,5 @@ def _subject(action: KvAction) -> dict[str, str]:
             return {"object": f"Partition/{partitions[0].name}", "count": str(len(partitions))}
         case Step(owner):
             return {"object": f"{owner.kind}/{owner.name}"}
-        case RemoveTombstone(tombstone):
+        case RemoveTombstone(tombstone) | ReplaceTombstone(_, tombstone):
             return {"object": f"tombstone {tombstone.uid} on SPU {tombstone.spu_id}"}

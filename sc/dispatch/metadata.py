@@ -112,8 +112,10 @@ class MetadataDispatcher:
             # would count as a confirmation of the next one.
             if tombstone.uid in waiting:
                 state.deleted[tombstone.uid] = tombstone
-            state.reports.pop(tombstone.uid, None)
-            state.strangers.discard(tombstone.uid)
+            found = state.reports.get(tombstone.uid)
+            if found is None or tombstone.storage_id in (None, found.storage_id):
+                state.reports.pop(tombstone.uid, None)
+                state.strangers.discard(tombstone.uid)
         if report.free_bytes is not None and report.free_bytes != state.free_bytes:
             state.free_bytes = report.free_bytes
             for key in keys_that_wait_for_room(store):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import StrictBool
+
 from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, Status
 
@@ -12,9 +14,9 @@ MAX_PLANNED = 200
 
 
 class RebalanceSpec(Model):
-    leaders_only: bool = False
+    leaders_only: StrictBool = False
     """true: replicas stay where they are, and only leaders move."""
-    plan_only: bool = False
+    plan_only: StrictBool = False
     """true: nothing moves; the status says what would."""
 
 

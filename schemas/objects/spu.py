@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    StrictBool,
     model_serializer,
     model_validator,
 )
@@ -114,7 +115,7 @@ class SpuSpec(Model):
     """Where clients reach the SPU."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
     """Where other SPUs reach the SPU."""
-    drain: bool | None = None
+    drain: StrictBool | None = None
     """true: its replicas move to other SPUs, and it gets no others. Left out otherwise."""
 
     @property
@@ -150,6 +151,10 @@ class SpuResolution(CaselessEnum):
     ONLINE = "online"
     OFFLINE = "offline"
     DRAINING = "draining"
+
+
+#: What an SPU is while it is connected.
+CONNECTED: Final = frozenset({SpuResolution.ONLINE, SpuResolution.DRAINING})
 
 
 class SpuStatus(Status):

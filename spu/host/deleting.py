@@ -50,6 +50,9 @@ class Deleter:
                 _log.error("cannot delete", partition=uid, error=error.message)
                 failure = failure or error
             done.extend(t for t in some if t.uid not in failed)
+            for uid in {t.uid for t in some} & self._held.replicas.keys() - failed.keys():
+                # It has another storage than the one that is gone: the SC decides about that.
+                self._held.changed(self._held.replicas[uid])
         if failure is not None and not done:
             raise failure
         return done

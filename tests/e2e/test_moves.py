@@ -47,7 +47,7 @@ def test_what_cannot_move_is_said(runnel: Command) -> None:
     runnel("create", "topic", "orders")
     runnel("wait", "topic", "orders", "--for", "writable")
     said = runnel.fails("spu", "drain", "spu-0", "--timeout", "0.5", code=5)
-    assert "orders-0 needs 1 SPU, and no other SPU that is online has room for it" in said
+    assert "orders-0 needs 1 SPU, and no other is online: add SPUs" in said
     assert "runnel spu drain spu-0 --cancel" in said
     runnel("spu", "drain", "spu-0", "--cancel")
     assert runnel.json("get", "spu", "spu-0")["status"]["resolution"] == "online"

@@ -19,7 +19,7 @@ from schemas.objects.partition import DesiredState, PartitionStatus
 from tests.sim import mutants as core
 from tests.sim.cluster.__main__ import main
 from tests.sim.cluster.clients import Refusal, SimProducer, header_of
-from tests.sim.cluster.faults import KINDS, OLD_DISKS, SEALS, STALLS
+from tests.sim.cluster.faults import KINDS, MOVES, OLD_DISKS, SEALS, STALLS
 from tests.sim.cluster.layout import Layout, Plan
 from tests.sim.cluster.ledger import ViolationError
 from tests.sim.cluster.mutants import CORE, MUTANTS, Mutant
@@ -45,9 +45,9 @@ def test_more_lives_see_everything_that_can_happen() -> None:
     counts: Counter[str] = Counter()
     for seed in range(100_000, 100_500):
         counts.update(run(seed).counts)
-    assert {f"fault: {kind}" for kind in (*KINDS, STALLS, OLD_DISKS, SEALS)} <= set(counts)
+    assert {f"fault: {kind}" for kind in (*KINDS, STALLS, OLD_DISKS, SEALS, MOVES)} <= set(counts)
     rare = ("cuts", "rebuilds", "duplicates", "crashes that lost records", "writes of deposed SCs")
-    often = ("leader changes", "live set changes", "seals", "sealed")
+    often = ("leader changes", "live set changes", "seals", "sealed", "moves that ended")
     assert min(counts[kind] for kind in (*rare, *often)) > 10
 
 
@@ -80,6 +80,9 @@ FOUND: Final = {
     "a log counts as sealed before that is committed": 1,
     "a follower takes a seal for any record": 97,
     "records follow a seal": 1,
+    "a move ends while those that leave are live": 0,
+    "those that leave go before others are live": 0,
+    "a replica comes back before its predecessor is deleted": 120,
 }
 #: The same, where few lives show it: the next that does may be far.
 RARE: Final = {

@@ -63,7 +63,10 @@ def rebalance(
         elif wait:
             _until(cluster, name, RebalanceResolution.DONE, timeout)
             cluster.delete(Rebalance.PLURAL, name)
-            print("balanced: SPUs hold and lead equally many partitions, as far as they may move")
+            print(
+                "balanced: SPUs hold equally many replicas as far as these may move, and lead as"
+                " equally many partitions as their replicas allow"
+            )
         else:
             print(f"rebalance/{name} begins; see: runnel get rebalances")
 

@@ -45,7 +45,13 @@ def scale(
     cls = find_kind(kind)
     field, wanted = _wanted(cls, replicas, partitions, replication_factor)
     with administered(sc) as cluster:
-        before = _number(cluster.get(cls.PLURAL, name), field)
+        found = cluster.get(cls.PLURAL, name)
+        if isinstance(found, Topic) and found.spec.assignment is not None:
+            raise InvalidRequestError(
+                f"topic {name} names its SPUs in spec.assignment: give other rows there:"
+                f" runnel edit topic {name}"
+            )
+        before = _number(found, field)
         tried = " (dry run)" if dry_run else ""
         label, noun = f"{cls.kind_name().lower()}/{name}", _NOUNS[field, cls]
         if before == wanted:

@@ -20,6 +20,7 @@ from sc.controllers.membership.begin import (
     row_of,
 )
 from sc.controllers.membership.budget import Budget
+from sc.controllers.spu_group import is_draining
 from sc.scheduler.row_changes import extended
 from sc.store.view import View
 from schemas.objects.partition import Partition
@@ -29,16 +30,33 @@ from schemas.objects.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """What to begin now, and how far an SPU is: ``left`` replicas, and what is in the way."""
+    """What to begin now, and how far an SPU is: ``left`` replicas, and what is in the way.
+    ``deleting``: replicas that are elsewhere, and whose remains it has yet to delete, if it
+    ``is_there``, or when it comes back."""
 
     actions: tuple[BeginMove | WakeAt, ...]
     left: int
     obstacle: str | None = None
+    deleting: int = 0
+    is_there: bool = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody need wait for it: all replicas are elsewhere."""
+        return not self.left and not (self.deleting and self.is_there)
 
     @property
     def reason(self) -> str:
-        if not self.left:
+        if not self.left and not self.deleting:
             return "drained: it holds no replicas"
+        if not self.left:
+            remains = "1 replica" if self.deleting == 1 else f"{self.deleting} replicas"
+            if self.is_there:
+                return f"drains: all replicas are elsewhere; it deletes what is left of {remains}"
+            return (
+                "drained: all replicas are elsewhere; when it is back, it deletes what is left of"
+                f" {remains}"
+            )
         replicas = "1 replica is" if self.left == 1 else f"{self.left} replicas are"
         said = f"drains: {replicas} left"
         return said if self.obstacle is None else f"{said}; {self.obstacle}"
@@ -47,13 +65,11 @@ class Draining:
 def drain(view: View, spu: Spu, now_ms: int) -> Draining:
     """The moves that empty an SPU, as many as may begin now."""
     spu_id = spu.spec.spu_id
+    is_there = spu_id in view.sessions
     held = list(view.store.partitions_on(spu_id))
     left = len(held)
     if not held:
-        graves = len(view.store.tombstones_of(spu_id))
-        if graves:
-            return Draining((), graves, "it is deleting them")
-        return Draining((), 0)
+        return Draining((), 0, deleting=len(view.store.tombstones_of(spu_id)), is_there=is_there)
     if away := returning(view, now_ms):
         at_ms = decided_at_ms(view, now_ms)
         again = () if at_ms is None else (WakeAt(Key("Spu", spu.name), at_ms),)
@@ -87,14 +103,30 @@ def _away_from(
         ignore_racks=topic is not None and topic.spec.ignore_rack_assignment,
     )
     if found is None:
-        needed = len(partition.spec.replicas)
-        return (
-            f"{partition.name} needs {needed} {'SPU' if needed == 1 else 'SPUs'}, and no other SPU"
-            " that is online has room for it"
-        )
+        return _no_place(view, partition, spu_id)
     # In its place: who is first is the preferred leader.
     target = tuple(found.spu_id if i == spu_id else i for i in partition.spec.replicas)
     return begin(view, partition, respecified(partition, target), budget)
+
+
+def _no_place(view: View, partition: Partition, spu_id: int) -> str:
+    """Why a partition finds no SPU in the place of one that drains, and what helps."""
+    needed = len(partition.spec.replicas)
+    others = sum(
+        i != spu_id and not is_draining(view.store, spu)
+        for i in view.sessions
+        if (spu := view.store.spu(i)) is not None
+    )
+    count = "1 SPU" if needed == 1 else f"{needed} SPUs"
+    if others >= needed:
+        return f"{partition.name} needs {count}, and no other SPU that is online has room for it"
+    help_ = "add SPUs"
+    owner = partition.spec.owner
+    if others and owner.kind == "Topic":
+        fewer = f"runnel scale topic {owner.name} --replication-factor {others}"
+        help_ = f"{help_}, or have fewer replicas: {fewer}"
+    there = "no other is" if not others else "1 other is" if others == 1 else f"{others} others are"
+    return f"{partition.name} needs {count}, and {there} online: {help_}"
 
 
 def _topic(view: View, partition: Partition) -> Topic | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from sc.controllers.membership.begin import respecified
 from schemas.objects.partition import DesiredState, Partition
 from tests.sim.cluster.ledger import is_fit
 from tests.sim.cluster.network import SC
@@ -53,6 +54,7 @@ STALLS: Final = "SC stalls"
 OLD_DISKS: Final = "disk goes back in time"
 #: The same, in the last quarter. No fault, but it comes among them.
 SEALS: Final = "a topic is sealed"
+MOVES: Final = "replicas are to move"
 #: Terms and live replicas are known to the KV, and what was promised and stored to the disks: a
 #: life loses one or the other.
 DISKS: Final = {"disk is replaced", "bits rot", "fsync fails"}
@@ -62,6 +64,11 @@ KVS: Final = {"object is removed", "KV is restored"}
 def has_old_disks(seed: int) -> bool:
     """Whether disks go back in time in a life."""
     return seed % 4 == 2
+
+
+def has_moves(seed: int) -> bool:
+    """Whether replicas move in a life."""
+    return seed % 4 == 0
 
 
 class Faults:
@@ -78,7 +85,8 @@ class Faults:
         kinds = list(KINDS)
         if chance.random() < 0.5:
             kinds = chance.sample(kinds, chance.randint(3, 9))
-        spared = KVS if chance.random() < 0.6 or has_old_disks(world.seed) else DISKS
+        calm_kv = has_old_disks(world.seed) or has_moves(world.seed)
+        spared = KVS if chance.random() < 0.6 or calm_kv else DISKS
         # A few kinds may all be among those that are spared.
         kept = [kind for kind in kinds if kind not in spared]
         self._kinds = kept or [kind for kind in KINDS if kind not in spared]
@@ -86,6 +94,7 @@ class Faults:
         self._removed: dict[str, Partition] = {}
         self._seals = Random(world.seed)
         self._to_seal: str | None = None
+        self._moves = Random(world.seed)
         self._carry_out: dict[str, Callable[[], bool]] = {
             "process crashes": lambda: self._crash(power_fails=False),
             "power is lost": lambda: self._crash(power_fails=True),
@@ -118,6 +127,8 @@ class Faults:
             self._stall_later()
         if has_old_disks(self._world.seed):
             self._copy_later()
+        if has_moves(self._world.seed):
+            self._move_later()
         if self._world.seed % 4 == 1:
             after_us = self._seals.randint(2_000_000, self.end_us)
             self._world.clock.after(after_us, self._seal_some)
@@ -130,6 +141,28 @@ class Faults:
         if self._carry_out[kind]():
             world.count(f"fault: {kind}")
         world.clock.after(world.chance.randint(10_000, 2 * self._pause_us), self._next)
+
+    def _move_later(self) -> None:
+        self._world.clock.after(self._moves.randint(300_000, 4_000_000), self._move)
+
+    def _move(self) -> None:
+        """Somebody wants other replicas, more or fewer; perhaps in the middle of a move."""
+        world, chance = self._world, self._moves
+        if not world.faulty:
+            return
+        name = chance.choice(list(world.ledgers))
+        found = world.kv.partition(name)
+        if found is not None and found.status.leader is not None:
+            most = min(4, len(world.spus))
+            size = chance.randint(min(found.spec.log.min_in_sync_replicas, most), most)
+            replicas = tuple(chance.sample(sorted(world.spus), size))
+            spec = respecified(found, replicas)
+            added = set(replicas) - set(found.spec.holders)
+            if spec != found.spec and not any(world.kv.has_grave(i, found.uid) for i in added):
+                world.noted(f"it is to be on {replicas}", name)
+                world.count(f"fault: {MOVES}")
+                world.kv.put(found.model_copy(update={"spec": spec}))
+        self._move_later()
 
     def _seal_some(self) -> None:
         self._to_seal = self._seals.choice(list(self._world.ledgers))

@@ -9,17 +9,21 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sc.leadership import Identity
+from schemas.control.messages import Tombstone
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 
 
 class Written(NamedTuple):
-    """What a revision made of an object; ``new`` is None for a removal."""
+    """What a revision made of an object; ``new`` is None for a removal. ``graves`` are tombstones
+    that came with it, ``dug`` those that went."""
 
     revision: int
     kind: str
     name: str
     new: Object | None
+    graves: tuple[Tombstone, ...] = ()
+    dug: tuple[Tombstone, ...] = ()
 
 
 class DeposedError(Exception):
@@ -46,6 +50,7 @@ class Kv:
         self.history: list[Written] = []
         self.watchers: list[Watcher] = []
         self._objects: dict[tuple[str, str], Object] = {}
+        self._graves: dict[tuple[int, str], Tombstone] = {}
         self._identities: list[tuple[int, Identity]] = [(1, self.identity)]
 
     def acquire(self, holder: str) -> int:
@@ -75,7 +80,9 @@ class Kv:
         self._identities = [found for found in self._identities if found[0] <= revision]
         self.identity = self._identities[-1][1]
         self._objects.clear()
+        self._graves.clear()
         for written in self.history:
+            self._bury(written)
             if written.new is None:
                 self._objects.pop((written.kind, written.name), None)
             else:
@@ -89,22 +96,50 @@ class Kv:
         found = self._objects.get(("Partition", name))
         return found if isinstance(found, Partition) else None
 
-    def swap(self, office: int, before: Object, new: Object) -> int | None:
-        """Replace an object that is still at the revision of ``before``. Gives the revision of the
-        write, None where the object changed meanwhile. Raises DeposedError."""
+    def graves(self) -> list[Tombstone]:
+        """All tombstones, by SPU and partition."""
+        return [self._graves[key] for key in sorted(self._graves)]
+
+    def has_grave(self, spu: int, uid: str) -> bool:
+        return (spu, uid) in self._graves
+
+    def swap(
+        self, office: int, before: Object, new: Object, graves: tuple[Tombstone, ...] = ()
+    ) -> int | None:
+        """Replace an object that is still at the revision of ``before``, and leave tombstones.
+        Gives the revision of the write, None where the object changed meanwhile. Raises
+        DeposedError."""
         if not may_write(office, self.office):
             raise DeposedError
         found = self._objects.get((before.kind, before.name))
         if not is_current(found, before):
             return None
-        return self.put(new)
+        return self.put(new, graves)
 
-    def put(self, new: Object) -> int:
+    def dig(self, office: int, grave: Tombstone) -> int:
+        """Forget a tombstone. Raises DeposedError."""
+        if not may_write(office, self.office):
+            raise DeposedError
+        self.revision += 1
+        self._tell(Written(self.revision, "", "", None, dug=(grave,)))
+        return self.revision
+
+    def bury(self, office: int, before: Object, grave: Tombstone) -> int | None:
+        """Leave a tombstone, if an object is at the revision of ``before``. Raises DeposedError."""
+        if not may_write(office, self.office):
+            raise DeposedError
+        if not is_current(self._objects.get((before.kind, before.name)), before):
+            return None
+        self.revision += 1
+        self._tell(Written(self.revision, "", "", None, graves=(grave,)))
+        return self.revision
+
+    def put(self, new: Object, graves: tuple[Tombstone, ...] = ()) -> int:
         """Write an object whatever was there."""
         self.revision += 1
         new = new.with_metadata(resource_version=str(self.revision))
         self._objects[new.kind, new.name] = new
-        self._tell(Written(self.revision, new.kind, new.name, new))
+        self._tell(Written(self.revision, new.kind, new.name, new, graves))
         return self.revision
 
     def remove(self, old: Object) -> None:
@@ -115,8 +150,15 @@ class Kv:
 
     def _tell(self, written: Written) -> None:
         self.history.append(written)
+        self._bury(written)
         for watcher in tuple(self.watchers):
             watcher(written)
+
+    def _bury(self, written: Written) -> None:
+        for grave in written.graves:
+            self._graves[grave.spu_id, grave.uid] = grave
+        for grave in written.dug:
+            self._graves.pop((grave.spu_id, grave.uid), None)
 
 
 def may_write(office: int, now: int) -> bool:

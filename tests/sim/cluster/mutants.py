@@ -18,6 +18,7 @@ from typing import Any
 from sc import restored_kv
 from sc.controllers import election, live_set, partition, recovery
 from sc.controllers.live_set import LiveSet, MemberHealth
+from sc.controllers.membership import steps
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.view import View
 from schemas.control.messages import LrsRequest, ReplicaReport, SpuRequest
@@ -265,4 +266,14 @@ MUTANTS: dict[str, Mutant] = {
     "a replaced disk keeps its seat": _mutant((disk, "new_storage", _keeps_its_seat)),
     "what a complete list leaves out is deleted": _mutant((SimSpu, "leave", _deletes_unlisted)),
     "a reader is given what is not committed": _mutant((SimReplica, "fetch", _reads_all)),
+    "a move ends while those that leave are live": edited(
+        steps, "next_step", "if kept != status.lrs:", "if False:", partition
+    ),
+    "those that leave go before others are live": edited(
+        steps, "_too_early", "if len(staying) < least:", "if not staying:"
+    ),
+    "a replica comes back before its predecessor is deleted": _together(
+        _mutant((steps, "_storage", lambda view, found, spu_id: None)),
+        _mutant((kv.Kv, "has_grave", lambda self, spu, uid: False)),
+    ),
 }

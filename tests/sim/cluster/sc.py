@@ -15,10 +15,14 @@ from sc.controller import GRACE_MS, RESYNC_S
 from sc.controllers import reconcile
 from sc.controllers.actions import (
     Action,
+    EndMove,
     Key,
     RegisterSpu,
+    RemoveTombstone,
+    ReplaceTombstone,
     SendAssignment,
     SendComplete,
+    SendDelete,
     SendLead,
     WakeAt,
     WriteStatus,
@@ -45,6 +49,7 @@ from tests.sim.cluster.session import SUSPICION_US, Session
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
+Writing = WriteStatus | EndMove | RemoveTombstone | ReplaceTombstone
 CAUSE = "sim"
 #: How long it takes at most until a lost compare-and-swap is computed anew.
 RETRY_US = (50_000, 150_000)
@@ -89,6 +94,11 @@ class SimSc:
             change = self.view.store.put(found)
             if change is not None:
                 changes.append((change, CAUSE))
+        changes.extend(
+            (buried, CAUSE)
+            for grave in world.kv.graves()
+            if (buried := self.view.store.put_tombstone(grave)) is not None
+        )
         self._feed.apply(changes, world.kv.revision)
         world.kv.watchers.append(self._watched)
         self._tick()
@@ -168,7 +178,12 @@ class SimSc:
             change: Change | None = store.put(written.new)
         else:
             change = store.remove(written.kind, written.name)
-        changes = [] if change is None else [(change, CAUSE)]
+        found = [
+            change,
+            *(store.put_tombstone(grave) for grave in written.graves),
+            *(store.remove_tombstone(grave.spu_id, grave.uid) for grave in written.dug),
+        ]
+        changes = [(one, CAUSE) for one in found if one is not None]
         self._feed.apply(changes, written.revision)
         self._end_recovery()
         ready = [w for w in self._waiting if w[0] <= store.revision]
@@ -177,26 +192,45 @@ class SimSc:
             for _, key, rest in ready:
                 self._carry_out(key, rest)
 
-    def _write(self, key: Key, action: WriteStatus, rest: tuple[Action, ...], office: int) -> None:
+    def _write(self, key: Key, action: Writing, rest: tuple[Action, ...], office: int) -> None:
         """The transaction arrives: it counts whether its SC lives or not."""
         kv = self.world.kv
         if kv.copy != self._copy:
             # The store that this was sent to is no more.
             return
-        new = action.object.with_status(action.status)
         try:
-            revision = kv.swap(office, action.object, new)
+            revision = self._swap(action, office)
         except DeposedError:
             self.world.count("writes of deposed SCs")
             # Of its own tenure before the recovery, if it still runs.
             self._written(key, action, rest, None)
             return
-        if isinstance(new, Partition) and revision is not None:
-            self.world.partition_written(action.object, new)
+        if revision is not None:
+            match action:
+                case WriteStatus(Partition() as before):
+                    self.world.partition_written(before)
+                case EndMove(before, _, graves):
+                    self.world.moved(before, graves)
+                case _:
+                    pass
         self._written(key, action, rest, revision)
 
+    def _swap(self, action: Writing, office: int) -> int | None:
+        kv = self.world.kv
+        match action:
+            case WriteStatus(obj, status):
+                return kv.swap(office, obj, obj.with_status(status))
+            case EndMove(partition, spec, graves):
+                moved = partition.model_copy(update={"spec": spec})
+                moved = moved.with_metadata(generation=partition.generation + 1)
+                return kv.swap(office, partition, moved, graves)
+            case RemoveTombstone(grave):
+                return kv.dig(office, grave)
+            case ReplaceTombstone(partition, grave):
+                return kv.bury(office, partition, grave)
+
     def _written(
-        self, key: Key, action: WriteStatus, rest: tuple[Action, ...], revision: int | None
+        self, key: Key, action: Writing, rest: tuple[Action, ...], revision: int | None
     ) -> None:
         """The answer to a write; ``revision`` is None if it was not possible."""
         if self._waits(self._written, key, action, rest, revision) or not self.is_up:
@@ -211,13 +245,13 @@ class SimSc:
         else:
             self._waiting.append((revision, key, rest))
 
-    def _lost(self, key: Key, action: WriteStatus) -> None:
+    def _lost(self, key: Key, action: Writing) -> None:
         """A write was not possible: look again."""
         self._count_elected(action, -1)
         self._queue.done(key)
         self.world.clock.after(self.world.chance.randint(*RETRY_US), self._wake, key, CAUSE)
 
-    def _count_elected(self, action: WriteStatus, by: int) -> None:
+    def _count_elected(self, action: Writing, by: int) -> None:
         """Elections that are decided and not written yet count, as in the real loop."""
         leader = note_election(self.view, action, self._now_ms())
         if leader is not None:
@@ -246,7 +280,7 @@ class SimSc:
     def _carry_out(self, key: Key, actions: tuple[Action, ...]) -> None:
         for at, action in enumerate(actions):
             match action:
-                case WriteStatus():
+                case WriteStatus() | EndMove() | RemoveTombstone() | ReplaceTombstone():
                     delay = self.world.chance.randint(200, 4_000)
                     if self.slow_us:
                         delay += self.world.chance.randint(0, self.slow_us)
@@ -258,7 +292,7 @@ class SimSc:
                 case RegisterSpu(spu):
                     self._registered[spu.name] = spu.spec.spu_id
                     self._wake(Key("Spu", spu.name), CAUSE)
-                case SendComplete() | SendAssignment() | SendLead():
+                case SendComplete() | SendAssignment() | SendLead() | SendDelete():
                     self._send(action)
                 case WakeAt(which, at_ms):
                     at_us = max(at_ms * 1000, self.world.clock.now_us + 1_000)
@@ -363,7 +397,7 @@ class SimSc:
             case _:
                 raise AssertionError(f"an SPU does not send {message.type}")
 
-    def _send(self, action: SendComplete | SendAssignment | SendLead) -> None:
+    def _send(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
         session = self.sessions.get(action.spu_id)
         if session is None:
             return

@@ -22,6 +22,7 @@ from schemas.control.messages import (
     Report,
     SpuRequest,
     Stamp,
+    Tombstone,
 )
 from schemas.control.messages import Message as SessionMessage
 from schemas.ids import PartitionUid
@@ -316,7 +317,13 @@ class SimSpu:
                     )
                     replica.feed(order)
             case DeleteReplicas():
-                raise AssertionError("nothing is deleted here")
+                for tombstone in message.tombstones:
+                    self._delete(tombstone)
+                # What is still there has another storage: the SC hears that first.
+                named = {tombstone.uid for tombstone in message.tombstones}
+                left = tuple(r.status() for r in self.replicas.values() if r.uid in named)
+                if self.session is not None:
+                    self.session.to_sc(Report(replicas=left, deleted=message.tombstones))
             case _:
                 raise AssertionError(f"an SC does not send {message.type}")
         self.world.clock.after(self.disk_us(), session.reply, message, error)
@@ -355,6 +362,24 @@ class SimSpu:
         replica.assigned = False
         replica.feed(Unassigned())
         replica.report()
+
+    def _delete(self, tombstone: Tombstone) -> None:
+        """Delete a replica if the tombstone names its storage."""
+        replica = self._by_uid(tombstone.uid)
+        if replica is None:
+            return
+        held = {replica.disk.hard_state.storage, replica.status().storage_id}
+        if tombstone.storage_id is None or tombstone.storage_id in held:
+            ledger, name = replica.ledger, replica.name
+            for storage in held:
+                ledger.gives_up(self.id, storage, self.world.kv.partition(name))
+            replica.end()
+            del self.replicas[name]
+            self._assignments.pop(tombstone.uid, None)
+            ledger.holders.pop(self.id, None)
+            self.world.count("replicas deleted")
+        else:
+            self.world.count("tombstones of another storage")
 
     def _by_uid(self, uid: PartitionUid) -> SimReplica | None:
         return next((r for r in self.replicas.values() if r.uid == uid), None)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sc.controllers.recovery import RESTORED
-from schemas.control.messages import Hello
+from schemas.control.messages import Hello, Tombstone
 from schemas.ids import election_term
-from schemas.objects.metadata import Object
 from schemas.objects.partition import DesiredState, Partition, PartitionResolution
 from schemas.objects.topic import Durability
 from spu.replication.events import Input, Output
@@ -123,11 +122,23 @@ class World:
             if partition in (None, name):
                 story.append(Told(self.clock.now_us, "world", what))
 
-    def partition_written(self, before: Object, new: Partition) -> None:
+    def moved(self, before: Partition, graves: tuple[Tombstone, ...]) -> None:
+        """A move has ended: nothing that is to be deleted is live."""
+        self.count("moves that ended")
+        self.noted(f"the move ends, {[(t.spu_id, t.storage_id) for t in graves]} go", before.name)
+        for member in before.status.lrs:
+            if any(
+                t.spu_id == member.spu_id and t.storage_id in (None, member.storage_id)
+                for t in graves
+            ):
+                raise ViolationError(f"{before.name}: a live replica is to be deleted: {member}")
+
+    def partition_written(self, before: Partition) -> None:
         """The KV has a new status of a partition: check what that demands."""
-        found = self.kv.partition(new.name)
-        if found is None or not isinstance(before, Partition):
+        found = self.kv.partition(before.name)
+        if found is None:
             raise AssertionError("what was just written is there")
+        new = found
         old, status = before.status, found.status
         if status.leader != old.leader:
             self.count("leader changes")
@@ -245,6 +256,8 @@ class World:
                 f"it is {status.resolution} at {status.sealed_offset}, not {wanted} at"
                 f" {ledger.sealed}: {status.reason}"
             )
+        if partition.spec.moves:
+            return f"it moves: {status.reason}"
         live = {m.spu_id for m in status.lrs}
         if absent := set(partition.spec.replicas) - live:
             return f"SPUs {sorted(absent)} are not live: {status.reason}"

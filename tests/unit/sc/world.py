@@ -30,6 +30,7 @@ from sc.controllers.actions import (
     RemovePartition,
     RemoveSpu,
     RemoveTombstone,
+    ReplaceTombstone,
     RestoreTopic,
     RewriteSpu,
     SendAssignment,
@@ -395,6 +396,10 @@ class World:
                 gone = self.store.remove_tombstone(tombstone.spu_id, tombstone.uid)
                 assert gone is not None
                 self._changed(gone, self.store.revision + 1)
+            case ReplaceTombstone(partition, tombstone):
+                self._check_current(partition)
+                if (change := self.store.put_tombstone(tombstone)) is not None:
+                    self._changed(change, self.store.revision + 1)
             case RegisterSpu(spu):
                 self.registered[spu.name] = spu.spec.spu_id
                 self._wake(Key("Spu", spu.name), "register")

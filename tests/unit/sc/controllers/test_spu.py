@@ -11,6 +11,7 @@ from sc.controllers.actions import (
     ProvisionSpu,
     RegisterSpu,
     RemoveTombstone,
+    ReplaceTombstone,
     SendComplete,
     SendDelete,
     UnregisterSpu,
@@ -20,12 +21,16 @@ from sc.controllers.actions import (
 from sc.controllers.partition import assignment_of
 from sc.controllers.spu import reconcile
 from sc.store.view import Provisioned, View
+from schemas.control.messages import Tombstone
+from schemas.ids import StorageId
+from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu, SpuResolution, SpuStatus, Storage
 from schemas.objects.spu_group import SpuGroupResolution, SpuTemplate
 from tests.unit.sc.builders import (
     group_of,
     member_of,
     partition_of,
+    report_of,
     session_of,
     spu_of,
     tombstone_of,
@@ -402,7 +407,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
                 becomes(
                     DRAINS,
                     SpuResolution.DRAINING,
-                    "drains: 1 replica is left; it is deleting them",
+                    "drains: all replicas are elsewhere; it deletes what is left of 1 replica",
                 ),
                 SendDelete(1, (tombstone_of(GONE, 1),)),
             ),
@@ -412,3 +417,61 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
 )
 def test_managed_spu(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, MANAGED_KEY, NOW) == actions
+
+
+ELSEWHERE_NOW = partition_of("t", 0, (2,))
+REBUILT = report_of(ELSEWHERE_NOW, 1, storage="s2")
+GRAVE = tombstone_of(ELSEWHERE_NOW, 1).model_copy(update={"storage_id": StorageId("s1")})
+NEXT_GRAVE = GRAVE.model_copy(update={"storage_id": StorageId("s2")})
+
+
+@pytest.mark.parametrize(
+    ("partition", "grave", "deleted", "actions"),
+    [
+        pytest.param(
+            ELSEWHERE_NOW,
+            GRAVE,
+            (),
+            (SendDelete(1, (GRAVE,)),),
+            id="given-a-replica-that-moved-away-then-deleted",
+        ),
+        pytest.param(
+            ELSEWHERE_NOW,
+            GRAVE,
+            (GRAVE,),
+            (ReplaceTombstone(ELSEWHERE_NOW, NEXT_GRAVE),),
+            id="given-it-was-rebuilt-before-it-heard-then-the-new-storage-goes-too",
+        ),
+        pytest.param(
+            ELSEWHERE_NOW,
+            NEXT_GRAVE,
+            (GRAVE,),
+            (SendDelete(1, (NEXT_GRAVE,)),),
+            id="given-the-former-storage-was-confirmed-then-the-new-one-is-still-to-go",
+        ),
+        pytest.param(
+            ELSEWHERE_NOW,
+            NEXT_GRAVE,
+            (NEXT_GRAVE,),
+            (RemoveTombstone(NEXT_GRAVE),),
+            id="given-the-new-one-was-confirmed-then-done",
+        ),
+        pytest.param(
+            partition_of("t", 0, (1, 2)),
+            GRAVE,
+            (),
+            (RemoveTombstone(GRAVE),),
+            id="given-it-is-a-holder-as-a-restored-kv-may-say-then-nothing-is-deleted",
+        ),
+    ],
+)
+def test_tombstones_of_replicas_that_moved(
+    partition: Partition,
+    grave: Tombstone,
+    deleted: tuple[Tombstone, ...],
+    actions: tuple[Action, ...],
+) -> None:
+    session = session_of(1, REBUILT, deleted=deleted)
+    view = view_of(partition, spu_of(1), spu_of(2), sessions=[session], tombstones=[grave])
+    found = reconcile(view, KEY, NOW)
+    assert tuple(a for a in found if not isinstance(a, WriteStatus)) == actions

@@ -87,7 +87,7 @@ SCALE = [
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, THREE, on(3)),
-        (becomes(SHRUNK, RESERVED, "g-3 is removed once its replicas have moved: t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-3 is removed once its replicas have moved: t-0, then g-2"),),
         id="given-replicas-on-the-highest-then-the-empty-one-below-stays",
     ),
     pytest.param(

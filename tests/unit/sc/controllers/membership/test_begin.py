@@ -164,7 +164,7 @@ DRAINS = [
     pytest.param(
         (led(0, (2,)),),
         {},
-        Draining((), 1, "t-0 needs 1 SPU, and no other SPU that is online has room for it"),
+        Draining((), 1, "t-0 needs 1 SPU, and no other is online: add SPUs"),
         id="given-nobody-else-then-said",
     ),
     pytest.param(
@@ -188,17 +188,45 @@ DRAINS = [
     pytest.param(
         (),
         {"tombstones": [tombstone_of(partition_of("t", 0), 2)]},
-        Draining((), 1, "it is deleting them"),
+        Draining((), 0, deleting=1),
         id="given-tombstones-then-not-drained-yet",
+    ),
+    pytest.param(
+        (),
+        {"tombstones": [tombstone_of(partition_of("t", 0), 2)], "online": ()},
+        Draining((), 0, deleting=1, is_there=False),
+        id="given-tombstones-of-one-that-is-away-then-drained",
+    ),
+    pytest.param(
+        (led(0, (2, 1, 3)), spu_of(1), spu_of(3)),
+        {"online": (1, 2, 3)},
+        Draining(
+            (),
+            1,
+            "t-0 needs 3 SPUs, and 2 others are online: add SPUs, or have fewer replicas: runnel"
+            " scale topic t --replication-factor 2",
+        ),
+        id="given-as-many-spus-as-replicas-then-said-how-to-go-on",
     ),
 ]
 
 
 @pytest.mark.parametrize(("objects", "more", "expected"), DRAINS)
 def test_drain(objects: tuple[Any, ...], more: dict[str, Any], expected: Draining) -> None:
-    online = more.pop("online", (2,))
-    view = seen(drained(2), *objects, online=online, **more)
-    assert drain(view, drained(2), NOW) == expected
+    online = more.get("online", (2,))
+    others = {key: value for key, value in more.items() if key != "online"}
+    view = seen(drained(2), *objects, online=online, **others)
+    found = drain(view, drained(2), NOW)
+    assert found == expected
+    assert found.is_done == (not found.left and (not found.deleting or 2 not in online))
+    assert found.reason.startswith("drained: " if found.is_done else "drains: ")
+
+
+def test_given_full_disks_then_room_is_what_is_missing() -> None:
+    sessions = [session_of(1, free_bytes=10), session_of(2)]
+    view = view_of(led(0, (2,)), drained(2), spu_of(1), sessions=sessions)
+    found = drain(view, drained(2), NOW)
+    assert found.obstacle == "t-0 needs 1 SPU, and no other SPU that is online has room for it"
 
 
 def test_given_an_spu_that_may_come_back_then_the_drain_waits_for_it() -> None:
