@@ -1,8 +1,10 @@
 """The connections of one client: one per SPU, opened when needed, opened again when broken.
 
 A failed attempt is remembered: the next one to the same address waits for a jittered
-exponential backoff first, so that many partitions that lost one SPU do not flood it. A caller whose
-time ends with that wait gets the error of the failed attempt: why it had to wait.
+exponential backoff first, so that many partitions that lost one SPU do not flood it. All who wait
+for one attempt share its outcome: each asks the SC again then, and none waits for its turn to meet
+the same refusal. A caller whose time ends with the backoff gets the error of the failed attempt:
+why it had to wait.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: SpuConnection | None = None
     failures: int = 0
+    #: Attempts that failed, apart from those that only their callers' time has ended.
+    refusals: int = 0
     not_before: float = 0.0
     error: RunnelError | None = None
 
@@ -56,7 +60,10 @@ class ConnectionPool:
         if slot.connection is not None and slot.connection.usable:
             return slot.connection
         deadline = asyncio.get_running_loop().time() + timeout_s
+        refusals = slot.refusals
         async with slot.lock:
+            if slot.refusals > refusals and slot.error is not None:
+                raise slot.error
             if slot.connection is None or not slot.connection.usable:
                 slot.connection = await self._open(slot, address, deadline)
             return slot.connection
@@ -93,6 +100,7 @@ class ConnectionPool:
             slot.error = error
             pause_s = backoff_s(slot.failures, _BASE_MS, _CAP_MS, self._random())
             slot.failures += 1
+            slot.refusals += loop.time() < deadline
             slot.not_before = loop.time() + pause_s
             raise
         slot.error = None

@@ -73,7 +73,7 @@ FOUND: Final = {
     "a producer is answered before the commit": 0,
     "what is not synced counts as durable": 0,
     "what was recovered and not synced counts as durable": 85,
-    "a restored KV is not noticed": 148,
+    "a restored KV is not noticed": 525,
     "terms of a restored KV begin where the backup ends": 52,
     "a replaced disk keeps its seat": 17,
     "a reader is given what is not committed": 0,

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 import runnel.net.connection as connection_module
+import runnel.net.pool as pool_module
 from runnel.net.address import Address
 from runnel.net.connection import open_connection
 from runnel.net.pool import ConnectionPool
@@ -158,6 +159,51 @@ async def test_given_two_users_of_one_address_then_they_share_a_connection(
     await connections.close()
     with pytest.raises(UnreachableError, match="client is closed"):
         await connections.get(Address("127.0.0.1", 1), 5)
+
+
+async def test_given_many_that_lost_one_spu_then_one_attempt_tells_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each asks the SC again then: if each made an attempt of its own, the last of ten partitions
+    waited seconds for its turn to meet the same refusal."""
+    attempts, refuse = list[Address](), asyncio.Event()
+
+    async def refused(address: Address, _timeout_s: float) -> None:
+        attempts.append(address)
+        await refuse.wait()
+        raise UnreachableError("connection refused")
+
+    monkeypatch.setattr(pool_module, "open_connection", refused)
+    connections = ConnectionPool(CLUSTER_UID, lambda: 0.5)
+    address = Address("127.0.0.1", 1)
+    waiting = [asyncio.create_task(connections.get(address, 30)) for _ in range(20)]
+    await asyncio.sleep(0)
+    refuse.set()
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    assert {str(outcome) for outcome in outcomes} == {"connection refused"}
+    assert len(attempts) == 1
+    # Who comes later makes another attempt, after the backoff.
+    with pytest.raises(UnreachableError):
+        await connections.get(address, 30)
+    assert len(attempts) == 2
+
+
+async def test_given_a_caller_whose_time_ends_then_others_still_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts = list[float]()
+
+    async def slow(_address: Address, timeout_s: float) -> None:
+        attempts.append(timeout_s)
+        await asyncio.sleep(timeout_s if len(attempts) == 1 else 0)
+        raise UnreachableError("no answer in time")
+
+    monkeypatch.setattr(pool_module, "open_connection", slow)
+    connections = ConnectionPool(CLUSTER_UID, lambda: 0.5)
+    address = Address("127.0.0.1", 1)
+    calls = (connections.get(address, 0.1), connections.get(address, 30))
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert len(attempts) == 2
 
 
 async def test_given_another_cluster_then_the_connection_is_refused(servers: Servers) -> None:

@@ -224,7 +224,12 @@ async def test_tombstones(
     named = spu.storage_id() if storage == "mine" else storage
     tombstone = Tombstone(uid=UID, spu_id=spu_id, storage_id=StorageId(named) if named else None)
     message = DeleteReplicas(tombstones=(tombstone,), stamp=STAMP)
+    spu.reports.clear()
     assert await spu.host.delete(message) == ([tombstone] if done else [])
+    if kept:
+        # What is still there has another storage: the SC hears that with the answer.
+        told = [report.storage_id for report in spu.reports]
+        assert told == ([spu.storage_id()] if done else [])
     assert (tmp_path / "partitions" / UID).exists() is kept
     assert bool(spu.host.reports()) is kept
     if not kept:
