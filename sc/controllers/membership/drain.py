@@ -47,6 +47,7 @@ class Draining:
 
     @property
     def reason(self) -> str:
+        """How far it is, in words."""
         if not self.left and not self.deleting:
             return "drained: it holds no replicas"
         if not self.left:

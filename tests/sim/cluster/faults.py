@@ -68,7 +68,7 @@ def has_old_disks(seed: int) -> bool:
 
 def has_moves(seed: int) -> bool:
     """Whether replicas move in a life."""
-    return seed % 4 == 0
+    return seed % 8 == 0
 
 
 class Faults:

@@ -24,7 +24,7 @@ From then on committed is what its next leader has.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from schemas.ids import election_term, format_term
@@ -115,13 +115,15 @@ class Ledger:
         self._leaders = {t: led for t, led in self._leaders.items() if t not in forgotten}
         self._written = {at: b for at, b in self._written.items() if at[0] not in forgotten}
 
-    def lost_with_memory(self, leader: int) -> bool:
-        """Whether no disk has all that is committed any more, a host that was relied on to remember
-        it went down, and ``leader`` has as much of it as any."""
-        for holder in self.holders.values():
+    def lost_with_memory(self, leader: int, members: Collection[int]) -> bool:
+        """Whether no live replica has all that is committed any more, a host that was relied on to
+        remember it went down, and ``leader`` has as much of it as any. Others may have more by
+        chance: nobody knows what of it was committed."""
+        found = [h for spu, h in self.holders.items() if spu in members]
+        for holder in found:
             self._verify(holder)
-        most = max(holder.verified for holder in self.holders.values())
-        forgot = any(h.disk.damage == UNCLEAN_BOOT for h in self.holders.values())
+        most = max(holder.verified for holder in found)
+        forgot = any(h.disk.damage == UNCLEAN_BOOT for h in found)
         gone = forgot and most < len(self.committed)
         return gone and self.holders[leader].verified == most
 

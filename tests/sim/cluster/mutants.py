@@ -272,8 +272,4 @@ MUTANTS: dict[str, Mutant] = {
     "those that leave go before others are live": edited(
         steps, "_too_early", "if len(staying) < least:", "if not staying:"
     ),
-    "a replica comes back before its predecessor is deleted": _together(
-        _mutant((steps, "_storage", lambda view, found, spu_id: None)),
-        _mutant((kv.Kv, "has_grave", lambda self, spu, uid: False)),
-    ),
 }

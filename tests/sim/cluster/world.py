@@ -154,7 +154,9 @@ class World:
         ledger.moves_on(old, status, found.spec.log.min_in_sync_replicas)
         if status.leader is not None and status.unclean_term == status.term > old.term:
             relies_on_memory = self.durability[new.name] is Durability.REPLICATED
-            if relies_on_memory and ledger.lost_with_memory(status.leader):
+            if relies_on_memory and ledger.lost_with_memory(
+                status.leader, {member.spu_id for member in old.lrs} or {*ledger.holders}
+            ):
                 self.count("batches lost, excused", ledger.retracts(status.leader, status.term))
         ledger.members_hold_all(found)
         if status.sealed_offset is not None and status.sealed_offset != old.sealed_offset:
