@@ -35,17 +35,39 @@ class Resizing:
     until_ms: int | None = None
 
 
+class Wanted:
+    """Which replicas a topic wants for its partitions."""
+
+    def __init__(self, topic: TopicSpec) -> None:
+        self._rows = None
+        if topic.assignment is not None:
+            self._rows = {row.id: row.replicas for row in topic.assignment}
+        self._count = topic.replica_count
+
+    def row(self, partition: Partition) -> tuple[int, ...] | None:
+        """The row that the topic's owner wrote for a partition, if there is one."""
+        index = partition.spec.index
+        return None if self._rows is None or index is None else self._rows.get(index)
+
+    def is_met(self, partition: Partition) -> bool:
+        """Whether a partition is to be held by the SPUs that its spec names."""
+        if (row := self.row(partition)) is not None:
+            return row == partition.spec.replicas
+        return self._rows is not None or len(partition.spec.replicas) == self._count
+
+
 def resize(
     view: View,
     topic: TopicSpec,
+    wanted: Wanted,
     partitions: list[Partition],
     specs: dict[int | None, PartitionSpec],
     now_ms: int,
 ) -> Resizing:
     """The moves of a topic's partitions, as many as may begin now. ``specs``: what each is to be
     apart from its replicas."""
-    left = [p for p in partitions if not p.deleting and is_wrong(topic, p)]
-    waiting = [p for p in partitions if not p.deleting and (p.spec.moves or is_wrong(topic, p))]
+    left = [p for p in partitions if not p.deleting and not wanted.is_met(p)]
+    waiting = [p for p in partitions if not p.deleting and (p.spec.moves or not wanted.is_met(p))]
     if not waiting:
         return Resizing({}, None)
     begun: dict[int | None, BeginMove] = {}
@@ -57,7 +79,12 @@ def resize(
     budget = Budget(view)
     for partition in left:
         spec = specs.get(partition.spec.index, partition.spec)
-        found = _begin(view, topic, partition.model_copy(update={"spec": spec}), budget, now_ms)
+        copy = partition.model_copy(update={"spec": spec})
+        if (row := wanted.row(copy)) is None:
+            found = _begin(view, topic, copy, budget, now_ms)
+        else:
+            why = may_move(view, copy)
+            found = begin(view, copy, respecified(copy, row), budget) if why is None else why
         if isinstance(found, str):
             obstacle = obstacle or found
         elif found is not None:
@@ -68,27 +95,15 @@ def resize(
     return Resizing(begun, said, until_ms)
 
 
-def is_wrong(topic: TopicSpec, partition: Partition) -> bool:
-    """Whether a partition is to be held by other SPUs than it is, or by more or fewer."""
-    if (row := _row(topic, partition)) is not None:
-        return row != partition.spec.replicas
-    return topic.assignment is None and len(partition.spec.replicas) != topic.replica_count
-
-
-def settings_for_now(topic: TopicSpec, partition: Partition, wanted: LogSettings) -> LogSettings:
+def settings_for_now(wanted: Wanted, partition: Partition, log: LogSettings) -> LogSettings:
     """The settings of a partition's log: with its former minimum of live replicas while there are
     not as many as a higher one asks for, because its replicas have yet to move."""
     current = partition.spec.log
-    higher = wanted.min_in_sync_replicas > current.min_in_sync_replicas
-    few = len(partition.status.lrs) < wanted.min_in_sync_replicas
-    if higher and few and (partition.spec.moves or is_wrong(topic, partition)):
-        return wanted.model_copy(update={"min_in_sync_replicas": current.min_in_sync_replicas})
-    return wanted
-
-
-def _row(topic: TopicSpec, partition: Partition) -> tuple[int, ...] | None:
-    rows = (row.replicas for row in topic.assignment or () if row.id == partition.spec.index)
-    return next(rows, None)
+    higher = log.min_in_sync_replicas > current.min_in_sync_replicas
+    few = len(partition.status.lrs) < log.min_in_sync_replicas
+    if higher and few and (partition.spec.moves or not wanted.is_met(partition)):
+        return log.model_copy(update={"min_in_sync_replicas": current.min_in_sync_replicas})
+    return log
 
 
 def _begin(
@@ -96,8 +111,6 @@ def _begin(
 ) -> BeginMove | str | None:
     if (why := may_move(view, partition)) is not None:
         return why
-    if (row := _row(topic, partition)) is not None:
-        return begin(view, partition, respecified(partition, row), budget)
     ignore_racks, wanted = topic.ignore_rack_assignment, topic.replica_count
     seats = row_of(view, partition.spec.replicas, budget)
     if len(seats) > wanted:

@@ -10,7 +10,7 @@ from sc.controllers.actions import BeginMove, Key, WakeAt
 from sc.controllers.membership.begin import begin, respecified
 from sc.controllers.membership.budget import MOST, MOST_IN, Budget
 from sc.controllers.membership.drain import Draining, drain
-from sc.controllers.membership.resize import Resizing, resize, settings_for_now
+from sc.controllers.membership.resize import Resizing, Wanted, resize, settings_for_now
 from sc.store.view import View
 from schemas.control.session_end import SessionEnd
 from schemas.objects.partition import Partition, PartitionResolution
@@ -247,7 +247,7 @@ def test_given_a_lost_spu_drains_then_its_replicas_are_made_anew() -> None:
 
 def resized(topic: Topic, *partitions: Partition, online: tuple[int, ...]) -> Resizing:
     view = seen(topic, *partitions, *map(spu_of, (1, 2, 3)), online=online)
-    return resize(view, topic.spec, list(partitions), {}, NOW)
+    return resize(view, topic.spec, Wanted(topic.spec), list(partitions), {}, NOW)
 
 
 def test_given_a_higher_factor_then_each_partition_gets_all_its_newcomers() -> None:
@@ -314,5 +314,5 @@ def test_minimum_rises_last_and_falls_first(
     factor: int, partition: Partition, minimum: int
 ) -> None:
     topic = topic_of("t", partitions=1, factor=factor).spec
-    found = settings_for_now(topic, partition, topic.log_settings)
+    found = settings_for_now(Wanted(topic), partition, topic.log_settings)
     assert found.min_in_sync_replicas == minimum
