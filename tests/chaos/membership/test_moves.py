@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -119,8 +120,10 @@ def held(fleet: Fleet) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for spu in range(SPUS):
         for path in (fleet.home / f"spu-{spu}" / "partitions").iterdir():
-            if (path / "meta.json").exists() or any(path.iterdir()):
-                found.setdefault(path.name, set()).add(spu)
+            # One that is being deleted may go while it is looked at.
+            with suppress(FileNotFoundError):
+                if any(path.iterdir()):
+                    found.setdefault(path.name, set()).add(spu)
     return found
 
 
