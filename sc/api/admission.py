@@ -149,7 +149,7 @@ def _has_only_another_factor(old: Object, new: Object) -> bool:
     if not isinstance(old, Topic) or not isinstance(new, Topic) or not is_system_name(old.name):
         return False
     factor = {"replication_factor": new.spec.replication_factor}
-    same = new.spec == old.spec.model_copy(update=factor)
+    same = new.spec == old.spec.model_copy(update=factor) and new.spec != old.spec
     return same and new.metadata.labels == old.metadata.labels
 
 

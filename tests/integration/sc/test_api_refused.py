@@ -31,7 +31,7 @@ from tests.integration.sc.conftest import RunningSc, manifest
             "/v1/things",
             None,
             "there is no /v1/things; known kinds: spus, spugroups, topics, partitions, scopes,"
-            " streams, pipelines",
+            " streams, pipelines, rebalances",
             id="given-unknown-kind",
         ),
         pytest.param("GET", "/nowhere", None, "GET /nowhere: Not Found", id="given-unknown-path"),

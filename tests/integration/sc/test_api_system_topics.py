@@ -76,3 +76,13 @@ async def test_given_users_then_it_is_left_alone(sc: RunningSc, method: str, bod
         "metadata.name: '_positions': names that begin with _ belong to the system",
     )
     assert (await call(sc, "GET", TOPIC))[1]["spec"] == made["spec"]
+
+
+async def test_given_fewer_spus_then_an_operator_may_have_fewer_replicas(sc: RunningSc) -> None:
+    made = (await call(sc, "PUT", ASK))[1]
+    factor = made["spec"]["replicationFactor"] + 1
+    wish = {"spec": {"replicationFactor": factor}}
+    status, changed = await call(sc, "PATCH", TOPIC, wish)
+    assert (status, changed["spec"]["replicationFactor"]) == (200, factor)
+    status, _ = await call(sc, "PATCH", TOPIC, {"spec": {**wish["spec"], "partitions": 99}})
+    assert status == 400

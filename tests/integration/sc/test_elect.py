@@ -15,6 +15,7 @@ import pytest
 from sc.controllers.unclean import with_wish
 from sc.kv.interface import Put
 from sc.store.codec import encode_object
+from sc.store.suspicions import Suspicions
 from schemas.ids import Term, next_election
 from schemas.objects.partition import Partition, UncleanElection
 from tests.e2e.forked import fork_server
@@ -137,6 +138,8 @@ async def test_refused(bench: Bench, path: str, body: Any, status: int, says: st
 
 async def test_given_spu_that_has_not_reported_then_not_ready(bench: Bench) -> None:
     await bench.lose_the_leader()
+    # As an SC that has just begun, and has not seen that SPU yet.
+    bench.sc.controller.view.suspicions = Suspicions()
     bench.sc.controller.view.grace_until_ms = bench.sc.controller.now_ms() + 60_000
     status, body = await bench.elect(term=bench.partition.status.term)
     assert (status, body["code"]) == (503, "NOT_READY")
