@@ -56,4 +56,5 @@ def test_what_cannot_move_is_said(runnel: Command) -> None:
     assert "replicationFactor 2 needs 2 SPUs, and 1 that are online have room" in said
     runnel("scale", "topic", "orders", "--replication-factor", "1")
     runnel("wait", "topic", "orders", "--for", "settled")
-    assert "does not run" in runnel.fails("cluster", "restart", "--data-dir", "nowhere", code=3)
+    runnel("cluster", "stop")
+    assert "does not run" in runnel.fails("cluster", "restart", code=4)
