@@ -289,7 +289,9 @@ async def serve(
             head, *rest = pack_frame(api, number, fixed, tail)
             said = bytearray(head)
             said[_VERSION_AT] = version
-            _receive(end, [said, *rest])
+            if not _receive(end, [said, *rest]):
+                # It reads no more until it has room: what would follow waits at the client.
+                break
     for turn in range(_TURNS):
         await asyncio.sleep(0)
         if turn == _TURNS // 2:
@@ -301,14 +303,17 @@ async def serve(
     return transport
 
 
-def _receive(to: asyncio.BufferedProtocol, frame: list[bytes | bytearray | memoryview]) -> None:
+def _receive(to: asyncio.BufferedProtocol, frame: list[bytes | bytearray | memoryview]) -> bool:
+    """Whether all of a frame was taken: a connection without room is not given anything."""
     left = b"".join(frame)
     while left:
         room = memoryview(to.get_buffer(-1))
-        count = min(len(room), len(left))
+        if not (count := min(len(room), len(left))):
+            return False
         room[:count] = left[:count]
         left = left[count:]
         to.buffer_updated(count)
+    return True
 
 
 def _pushed(
