@@ -70,11 +70,12 @@ def _is_buried(view: View, spu_id: int, report: ReplicaReport) -> bool:
     return grave is not None and grave.storage_id == report.storage_id
 
 
-def _perhaps_elsewhere(
-    view: View, partition: Partition, found: dict[int, ReplicaReport]
-) -> list[int]:
-    """SPUs that are away and may hold a partition that has moved since its object was written."""
-    there = {(i, report.storage_id) for i, report in found.items()}
+def _perhaps_elsewhere(view: View, partition: Partition) -> list[int]:
+    """SPUs that are away and may hold a partition that has moved since its object was written. It
+    follows from what was ever reported, not from who has answered: the reason must not change with
+    the answers."""
+    reports = ((i, view.report(i, partition.uid)) for i in partition.spec.holders)
+    there = {(i, report.storage_id) for i, report in reports if report is not None}
     live = {(m.spu_id, m.storage_id) for m in partition.status.lrs}
     if not live or live & there or not pending(view, partition):
         return []
@@ -102,7 +103,7 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
         elif report is not None and not report.may_lead_uncleanly:
             troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
-    troubles += [f"SPU {i} is away" for i in _perhaps_elsewhere(view, partition, found)]
+    troubles += [f"SPU {i} is away" for i in _perhaps_elsewhere(view, partition)]
     if troubles or len(found) < len(partition.spec.holders):
         why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
         reason = (

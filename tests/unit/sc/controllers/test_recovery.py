@@ -181,6 +181,21 @@ def test_given_nothing_of_the_backup_is_left_then_every_spu_is_needed() -> None:
     assert status_of(recovering(LED, *sessions, more=(spu_of(4),))).term == NEXT
 
 
+@pytest.mark.parametrize("storage", [None, "new"], ids=["its-storage-is-there", "it-is-not"])
+def test_given_an_spu_that_is_away_then_the_reason_is_the_same_whoever_has_answered(
+    storage: str | None,
+) -> None:
+    """Each write makes all answer again: a reason that changes with the answers never ends."""
+    reasons = set()
+    for many in range(3):
+        sessions = [
+            answered(LED, i, storage=storage, incarnation=INCARNATION if i <= many else 1)
+            for i in (1, 2, 3)
+        ]
+        reasons.add(status_of(recovering(LED, *sessions, more=(spu_of(4),))).reason)
+    assert len(reasons) == 1
+
+
 def test_given_one_that_leads_on_in_an_earlier_term_then_assigned_without_a_leader() -> None:
     leads = session_of(1, report_of(LED, 1, revision=9_000, term=OLD + 3))
     actions = reconcile(recovering(LED, leads), KEY, NOW)
