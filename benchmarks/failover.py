@@ -276,6 +276,24 @@ def quantiles(found_ms: list[float]) -> dict[str, float]:
     return {"rounds": len(ordered), "mean": statistics.fmean(ordered), **found}
 
 
+def compared(
+    python: str | None, rounds: int, measure: Callable[[MeasuredCluster], None]
+) -> dict[str, dict[str, float]]:
+    """Quantiles of what is measured of this build and, if an interpreter is given, of another one;
+    which comes first changes from round to round."""
+    builds = {"this build": sys.executable}
+    if python:
+        builds["other build"] = python
+    with ExitStack() as stack:
+        clusters = [
+            stack.enter_context(measured_cluster(name, path)) for name, path in builds.items()
+        ]
+        for number in range(rounds):
+            for cluster in clusters if number % 2 else reversed(clusters):
+                measure(cluster)
+        return {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
+
+
 def main() -> None:
     """Run and print a table, or JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -285,28 +303,21 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.partitions > 1:
-        _print(measure_losses(options.partitions, options.rounds), as_json=options.json)
+        print_table(measure_losses(options.partitions, options.rounds), as_json=options.json)
         return
-    with ExitStack() as stack:
-        builds = {"this build": sys.executable}
-        if options.python:
-            builds["other build"] = options.python
-        clusters = [
-            stack.enter_context(measured_cluster(name, python)) for name, python in builds.items()
-        ]
-        for number in range(options.rounds):
-            for cluster in clusters if number % 2 else reversed(clusters):
-                cluster.fail_over()
-        found = {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
-    _print(found, as_json=options.json)
+    found = compared(options.python, options.rounds, MeasuredCluster.fail_over)
+    print_table(found, as_json=options.json)
 
 
-def _print(found: dict[str, dict[str, float]], *, as_json: bool) -> None:
+def print_table(
+    found: dict[str, dict[str, float]], *, as_json: bool, what: str = "ms from the kill"
+) -> None:
+    """A row for each name, or JSON."""
     if as_json:
         print(json.dumps(found, indent=2))
         return
     columns = next(iter(found.values()))
-    print(f"{'ms from the kill':32}" + "".join(f"{k:>9}" for k in columns))
+    print(f"{what:32}" + "".join(f"{k:>9}" for k in columns))
     for name, numbers in found.items():
         print(f"{name:32}" + "".join(f"{value:9.0f}" for value in numbers.values()))
 

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import signal
-import sys
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
 import runnel
-from benchmarks.failover import MeasuredCluster, measured_cluster, quantiles
+from benchmarks.failover import MeasuredCluster, compared, print_table
 
 _SETTLE_S: Final = 0.3
 
@@ -59,8 +56,8 @@ class Writing:
         return 1000 * max(b - a for a, b in itertools.pairwise(found))
 
 
-def stop_leader(cluster: MeasuredCluster) -> float:
-    """The pause while the leader's SPU is asked to stop."""
+def stop_leader(cluster: MeasuredCluster) -> None:
+    """Note the pause while the leader's SPU is asked to stop."""
     spu = cluster.spus[cluster.until_whole()]
     writing = Writing(cluster.producer)
     began = time.perf_counter()
@@ -70,7 +67,7 @@ def stop_leader(cluster: MeasuredCluster) -> float:
     time.sleep(_SETTLE_S)
     writing.stop()
     spu.start()
-    return writing.longest_pause_ms(began)
+    cluster.found_ms.append(writing.longest_pause_ms(began))
 
 
 def main() -> None:
@@ -80,23 +77,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with ExitStack() as stack:
-        builds = {"this build": sys.executable}
-        if options.python:
-            builds["other build"] = options.python
-        clusters = [
-            stack.enter_context(measured_cluster(name, python)) for name, python in builds.items()
-        ]
-        for number in range(options.rounds):
-            for cluster in clusters if number % 2 else reversed(clusters):
-                cluster.found_ms.append(stop_leader(cluster))
-        found = {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
-    if options.json:
-        print(json.dumps(found, indent=2))
-        return
-    print(f"{'ms without an acknowledgement':32}" + "".join(f"{k:>9}" for k in found["this build"]))
-    for name, numbers in found.items():
-        print(f"{name:32}" + "".join(f"{value:9.0f}" for value in numbers.values()))
+    found = compared(options.python, options.rounds, stop_leader)
+    print_table(found, as_json=options.json, what="ms without an acknowledgement")
 
 
 if __name__ == "__main__":

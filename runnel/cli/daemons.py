@@ -122,9 +122,9 @@ def spu_drain(
 ) -> None:
     """Move all replicas of an SPU to others, while clients use them.
 
-    It gets no new replicas from then on. Each replica is made anew elsewhere before it leaves, so
-    nothing has fewer copies than before. An SPU that is lost for good is drained in the same way,
-    as far as other replicas are there. Ctrl-C ends the wait, not the drain.
+    It gets no new replicas from then on. Each replica is made anew elsewhere before it leaves. An
+    SPU that is lost for good is drained in the same way, as far as other replicas are there. Ctrl-C
+    ends the wait, not the drain.
     """
     from runnel.cli.spu_drain import cancel as keep
     from runnel.cli.spu_drain import drain

@@ -41,17 +41,10 @@ def place_new(
     """Rows for ``count`` new partitions with so many replicas each."""
     spus = view.store.objects(Spu)
     alive = {s.spec.spu_id: view.liveness(s.spec.spu_id, now_ms) for s in spus}
-    returning = [
-        s.name
-        for s in spus
-        if alive[s.spec.spu_id] is Liveness.UNKNOWN
-        and s.status.resolution is not SpuResolution.INIT
-    ]
-    if returning:
-        # A placement is final: SPUs that connect first after a restart must not get everything.
-        until_ms = view.decided_at_ms((s.spec.spu_id for s in spus), now_ms)
-        reason = f"waiting for {', '.join(returning)} to connect again"
-        return NotPlaced(reason, wait=True, until_ms=until_ms)
+    if away := returning(view, now_ms):
+        # SPUs that connect first after a restart must not get everything.
+        reason = f"waiting for {', '.join(away)} to connect again"
+        return NotPlaced(reason, wait=True, until_ms=decided_at_ms(view, now_ms))
     # By id: while a mirror catches up, an id may still have its former object beside its new one.
     candidates = {
         s.spec.spu_id: Candidate(
@@ -76,6 +69,21 @@ def place_new(
             return Placed(rows)
         case Shortage(reason=reason):
             return NotPlaced(reason)
+
+
+def returning(view: View, now_ms: int) -> list[str]:
+    """Names of the SPUs that may connect again soon: until then, nothing new is planned."""
+    return [
+        spu.name
+        for spu in view.store.objects(Spu)
+        if view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN
+        and spu.status.resolution is not SpuResolution.INIT
+    ]
+
+
+def decided_at_ms(view: View, now_ms: int) -> int | None:
+    """When the next of the SPUs that are `returning` will be known to be offline."""
+    return view.decided_at_ms((s.spec.spu_id for s in view.store.objects(Spu)), now_ms)
 
 
 def named_by(view: View, partitions: tuple[Partition, ...]) -> tuple[Spu, ...]:

@@ -51,24 +51,22 @@ def shrunk(
     ``lost`` go first, then those that share their rack or region with most others."""
     left = list(row)
     while len(left) > count:
-        regions, racks = _uses(left, ignore_racks=ignore_racks)
-
-        def rank(seat: Seat, regions: Counter[object], racks: Counter[object]) -> tuple[int, ...]:
-            region, rack = _location(seat, ignore_racks=ignore_racks)
-            return (
-                seat.spu_id in lost,
-                racks[rack],
-                regions[region],
-                seat.replicas,
-                seat.spu_id,
-            )
-
-        going = max(
-            (seat for seat in left if seat.spu_id != keep),
-            key=lambda seat, r=regions, k=racks: rank(seat, r, k),  # type: ignore[misc]
-        )
-        left.remove(going)
+        left.remove(_worst(left, keep, lost, ignore_racks=ignore_racks))
     return tuple(seat.spu_id for seat in left)
+
+
+def _worst(
+    row: Sequence[Seat], keep: int | None, lost: Collection[int], *, ignore_racks: bool
+) -> Seat:
+    """The seat that a row can do without best."""
+    regions, racks = _uses(row, ignore_racks=ignore_racks)
+
+    def rank(seat: Seat) -> tuple[int, ...]:
+        region, rack = _location(seat, ignore_racks=ignore_racks)
+        uses = (racks[rack], regions[region])
+        return (seat.spu_id in lost, *uses, seat.replicas, seat.spu_id)
+
+    return max((seat for seat in row if seat.spu_id != keep), key=rank)
 
 
 def _uses(row: Iterable[Seat], *, ignore_racks: bool) -> tuple[Counter[object], Counter[object]]:

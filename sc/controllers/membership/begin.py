@@ -7,9 +7,9 @@ from sc.controllers.membership.budget import Budget
 from sc.controllers.placing import REPLICA_BYTES
 from sc.controllers.spu_group import is_draining
 from sc.scheduler.row_changes import Seat
-from sc.store.view import Liveness, View
+from sc.store.view import View
 from schemas.objects.partition import Partition, PartitionSpec, is_led
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import Spu
 
 
 def respecified(partition: Partition, replicas: tuple[int, ...]) -> PartitionSpec:
@@ -79,21 +79,6 @@ def candidates(view: View, partition: Partition, budget: Budget) -> list[Seat]:
         if view.store.tombstone(spu.spec.spu_id, partition.uid) is None:
             found.append(_seat(view, spu.spec.spu_id, spu, budget))
     return found
-
-
-def returning(view: View, now_ms: int) -> list[str]:
-    """Names of the SPUs that may connect again soon: until then, nothing new is planned."""
-    return [
-        spu.name
-        for spu in view.store.objects(Spu)
-        if view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN
-        and spu.status.resolution is not SpuResolution.INIT
-    ]
-
-
-def decided_at_ms(view: View, now_ms: int) -> int | None:
-    """When the next of the SPUs that are `returning` will be known to be offline."""
-    return view.decided_at_ms((s.spec.spu_id for s in view.store.objects(Spu)), now_ms)
 
 
 def _seat(view: View, spu_id: int, spu: Spu | None, budget: Budget) -> Seat:

@@ -13,13 +13,12 @@ from sc.controllers.actions import BeginMove, Key, WakeAt
 from sc.controllers.membership.begin import (
     begin,
     candidates,
-    decided_at_ms,
     may_move,
     respecified,
-    returning,
     row_of,
 )
 from sc.controllers.membership.budget import Budget
+from sc.controllers.placing import decided_at_ms, returning
 from sc.controllers.spu_group import is_draining
 from sc.scheduler.row_changes import extended
 from sc.store.view import View

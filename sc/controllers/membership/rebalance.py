@@ -18,12 +18,11 @@ from sc.controllers.actions import Action, BeginMove, Key, WakeAt, WritePartitio
 from sc.controllers.membership.begin import (
     begin,
     candidates,
-    decided_at_ms,
     may_move,
     respecified,
-    returning,
 )
 from sc.controllers.membership.budget import MOST, Budget
+from sc.controllers.placing import decided_at_ms, returning
 from sc.controllers.preferred_leader import elect_now
 from sc.controllers.spu_group import is_draining
 from sc.scheduler.balance import Row, balanced_leaders, balanced_replicas

@@ -9,13 +9,12 @@ from sc.controllers.actions import BeginMove
 from sc.controllers.membership.begin import (
     begin,
     candidates,
-    decided_at_ms,
     may_move,
     respecified,
-    returning,
     row_of,
 )
 from sc.controllers.membership.budget import Budget
+from sc.controllers.placing import decided_at_ms, returning
 from sc.scheduler.row_changes import extended, shrunk
 from sc.store.view import Liveness, View
 from schemas.objects.partition import Partition, PartitionSpec
