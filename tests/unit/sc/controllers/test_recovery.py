@@ -172,6 +172,17 @@ def test_given_a_replica_that_the_backup_does_not_know_then_it_is_a_holder_and_i
     assert status_of(view).leader == 4
 
 
+def test_given_a_replica_that_is_to_be_deleted_then_it_is_none_that_has_moved() -> None:
+    grave = tombstone_of(LED, 4).model_copy(update={"storage_id": "storage-4"})
+    sessions = [answered(LED, i) for i in (1, 2, 3, 4)]
+    view = recovering(LED, *sessions, more=(spu_of(4),), tombstones=[grave])
+    assert not any(isinstance(a, WritePartitionSpec) for a in reconcile(view, KEY, NOW))
+    # It has got the partition back since the tombstone was written, and holds another storage.
+    again = [*sessions[:3], answered(LED, 4, storage="later")]
+    view = recovering(LED, *again, more=(spu_of(4),), tombstones=[grave])
+    assert any(isinstance(a, WritePartitionSpec) for a in reconcile(view, KEY, NOW))
+
+
 def test_given_nothing_of_the_backup_is_left_then_every_spu_is_needed() -> None:
     sessions = [answered(LED, i, storage=f"new-{i}") for i in (1, 2, 3)]
     found = status_of(recovering(LED, *sessions, more=(spu_of(4),)))

@@ -61,11 +61,19 @@ SHRUNK = group_of(replicas=1)
 EMPTY = group_of(replicas=0)
 RACKED = group_of(template=template(rack="b"))
 
+
+def with_drain(spu: Spu) -> Spu:
+    return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+
+
 SCALE = [
     pytest.param(
         seen(GROUP), created(GROUP, 1, 2), id="given-reserved-then-spus-created-from-min-id-on"
     ),
     pytest.param(seen(GROUP, ONE, TWO), (), id="given-all-there-then-nothing"),
+    pytest.param(
+        seen(GROUP, with_drain(ONE), TWO), (), id="given-an-spu-that-drains-then-it-goes-on"
+    ),
     pytest.param(seen(GROUP, ONE), created(GROUP, 2), id="given-one-missing-then-made-again"),
     pytest.param(seen(EMPTY), (), id="given-no-replicas-then-nothing"),
     pytest.param(

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from sc.controllers.actions import (
+    BeginMove,
     CreatePartitions,
     CreateSpu,
+    EndMove,
     KvAction,
     LeaveTombstones,
     MarkDeleting,
@@ -17,6 +19,7 @@ from sc.controllers.actions import (
     RemovePartition,
     RemoveSpu,
     RemoveTombstone,
+    ReplaceTombstone,
     RestoreTopic,
     RewriteSpu,
     WritePartitionSpec,
@@ -186,6 +189,43 @@ async def test_leave_tombstones_keeps_the_partition(bench: Bench) -> None:
 
 
 GROUP = group_of()
+
+
+async def test_a_move_begins_only_where_no_former_replica_is_to_be_deleted(bench: Bench) -> None:
+    partition, spu = await bench.store(partition_of("t", 0, (1,))), await bench.store(spu_of(2))
+    spec = partition.spec.model_copy(update={"replicas": (1, 2), "joining": (2,)})
+    grave = tombstone_of(partition, 2)
+    await bench.updater.carry_out(ReplaceTombstone(partition, grave))
+    before = await bench.raw()
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(BeginMove(partition, spec, (spu,)))
+    assert await bench.raw() == before
+    await bench.updater.carry_out(RemoveTombstone(grave))
+    await bench.updater.carry_out(BeginMove(partition, spec, (spu,)))
+    found = await bench.read(partition)
+    assert found is not None
+    assert isinstance(found[0], Partition)
+    assert (found[0].spec, found[0].generation) == (spec, partition.generation + 1)
+
+
+async def test_a_move_begins_only_on_spus_that_are_as_they_were(bench: Bench) -> None:
+    partition, spu = await bench.store(partition_of("t", 0, (1,))), await bench.store(spu_of(2))
+    await bench.updater.carry_out(RewriteSpu(spu))
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(BeginMove(partition, partition.spec, (spu,)))
+
+
+async def test_a_move_ends_with_its_tombstones_in_one_revision(bench: Bench) -> None:
+    partition = await bench.store(partition_of("t", 0, (2,), leaving=(1,)))
+    spec = partition.spec.model_copy(update={"leaving": None})
+    before = await bench.kv.revision()
+    end = EndMove(partition, spec, (tombstone_of(partition, 1),))
+    assert await bench.updater.carry_out(end) == before + 1
+    found = await bench.read(partition)
+    assert found is not None
+    assert isinstance(found[0], Partition)
+    assert found[0].spec == spec
+    assert await bench.kv.get(KEYS.tombstone(1, partition.uid)) is not None
 
 
 def unborn(spu_id: int) -> Spu:
