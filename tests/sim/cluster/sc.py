@@ -198,6 +198,7 @@ class SimSc:
         if kv.copy != self._copy:
             # The store that this was sent to is no more.
             return
+        stood = self._in_kv(action)
         try:
             revision = self._swap(action, office)
         except DeposedError:
@@ -205,15 +206,23 @@ class SimSc:
             # Of its own tenure before the recovery, if it still runs.
             self._written(key, action, rest, None)
             return
-        if revision is not None:
-            match action:
-                case WriteStatus(Partition() as before):
-                    self.world.partition_written(before)
-                case EndMove(before, _, graves):
-                    self.world.moved(before, graves)
-                case _:
-                    pass
+        if revision is not None and stood is not None:
+            if isinstance(action, EndMove):
+                self.world.moved(stood, action.tombstones)
+            else:
+                self.world.partition_written(stood)
         self._written(key, action, rest, revision)
+
+    def _in_kv(self, action: Writing) -> Partition | None:
+        """The partition that a write replaces as it stands now, which is not what the SC believes
+        where the compare is broken."""
+        match action:
+            case WriteStatus(Partition(), _):
+                return self.world.kv.partition(action.object.name)
+            case EndMove():
+                return self.world.kv.partition(action.partition.name)
+            case _:
+                return None
 
     def _swap(self, action: Writing, office: int) -> int | None:
         kv = self.world.kv
