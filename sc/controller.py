@@ -483,10 +483,10 @@ class Controller:
         return Divergence(hello.spu_id, why, next_incarnation(hello, self.leadership))
 
     def _since_recovery_ms(self) -> int | None:
-        """Since the beginning of the last recovery by the wall clock: another SC may have begun
-        it."""
+        """Since an SC last began a recovery by itself, by the wall clock: another SC may have. What
+        an operator began, or restored, does not count."""
         last = self.leadership.identity.recovery
-        if last is None:
+        if last is None or last.by != CONTROLLERS:
             return None
         return (datetime.now(UTC) - datetime.fromisoformat(last.at)) // timedelta(milliseconds=1)
 

@@ -17,7 +17,7 @@ A recovery begins a new tenure of the same SC, in a higher incarnation of the cl
 holds the incarnation, whether the recovery is still going on, and who began the last one and why.
 
 No SC acquires the leadership over a store that the cluster was moved out of, or that a move has not
-filled yet (`sc.migration`).
+filled yet (`sc.transfer`).
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ from schemas.errors import ConflictError, DeadlineExceededError, FencedError
 from schemas.objects.keys import ClusterKeys
 
 MAX_TENURES = 1_000
+
+BACKUP: Final = "backup "
+"""How the mark of a store begins that a backup is restored into, before the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +350,13 @@ async def _check_here(kv: KV, keys: ClusterKeys) -> None:
             f"cluster {keys.cluster!r} was moved to {to}: start the SC with `kv: {to}`"
         )
     if (arriving := await kv.get(keys.arriving)) is not None:
-        source = json.loads(arriving.value)["from"]
+        mark = json.loads(arriving.value)
+        source = mark["from"]
+        if source.startswith(BACKUP):
+            raise ConflictError(
+                f"{source} of cluster {keys.cluster!r} is being restored here, and not all of it is"
+                " there: repeat `runnel cluster restore`"
+            )
         raise ConflictError(
             f"cluster {keys.cluster!r} is being moved here from {source}, and not all of it has"
             " arrived: repeat `runnel cluster migrate`"

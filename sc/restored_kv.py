@@ -29,7 +29,7 @@ from schemas.ids import election_term, format_term
 from schemas.objects.partition import incarnation_of
 
 _MAX_INCARNATION: Final = (1 << 16) - 1
-#: The SC begins no recovery by itself for so long after the beginning of another one.
+#: The SC begins no recovery by itself for so long after the last one that it began by itself.
 RECOVERY_PAUSE_MS: Final = 600_000
 
 
@@ -47,8 +47,9 @@ def refusal(found: Divergence, ours: int, since_ms: int | None, *, proven: bool)
     """Why the SC may not begin this recovery without an operator; None if it may.
 
     ``proven``: the SPU has proven who it is. ``ours`` is the incarnation of now. ``since_ms`` is
-    the time since the beginning of the last recovery, None if there is none on record; it is
-    negative after the clock was set back, which allows a recovery too early rather than never.
+    the time since an SC began the last recovery by itself, None if the last one on record is none
+    of these; it is negative after the clock was set back, which allows a recovery too early rather
+    than never.
     """
     if not proven:
         why = f"SPU {found.spu_id} has not proven who it is"

@@ -1,4 +1,4 @@
-"""Starting, inspecting, moving and stopping the local cluster in a data directory.
+"""Starting, inspecting and stopping the local cluster in a data directory.
 
 ``cluster.json`` in the data directory names the processes; the data itself stays when the cluster
 stops. If a start fails, the daemons that it started are stopped again, and of a first start only
@@ -36,7 +36,6 @@ from schemas.errors import (
     RetryableError,
     RunnelError,
     UnreachableError,
-    error_from,
 )
 from schemas.objects.spu import CONNECTED
 
@@ -61,11 +60,11 @@ class ClusterDaemons:
             ) from error
         #: Notes of the last start for the user.
         self.notes: list[str] = []
-        self._directory = DataDirectory(self.data_dir)
+        self.directory = DataDirectory(self.data_dir)
 
     def load(self) -> ClusterState | None:
         """The cluster that was started here; None if none ever was. Raises InvalidRequestError."""
-        return self._directory.load()
+        return self.directory.load()
 
     def require(self) -> ClusterState:
         """The cluster that was started here. Raises NotFoundError if none ever was."""
@@ -142,9 +141,9 @@ class ClusterDaemons:
         etcd). Raises IncompleteError if some SPUs did not come although the cluster has been
         started before; the others run on then, and the SC goes on trying to start those.
         """
-        self._directory.check()
-        with self._directory.exclusive():
-            before, there = self.load(), self._directory.names()
+        self.directory.check()
+        with self.directory.exclusive():
+            before, there = self.load(), self.directory.names()
             state = before or ClusterState.of(plan, {})
             alive = state.alive(self.data_dir)
             if alive and state.base_port != plan.base_port:
@@ -163,7 +162,7 @@ class ClusterDaemons:
                     " runnel cluster stop"
                 )
             missing = [d for d in plan.daemons if d.name not in alive]
-            running = {s.name: s for s in self._directory.spus() if self._directory.runs(s)}
+            running = {s.name: s for s in self.directory.spus() if self.directory.runs(s)}
             wanted = {f"{SPU_GROUP}-{i}": plan.spu_ports(i) for i in range(plan.spus)}
             absent = [(name, ports) for name, ports in wanted.items() if name not in running]
             lacks_dashboard = plan.with_dashboard and DASHBOARD not in alive
@@ -173,10 +172,10 @@ class ClusterDaemons:
                 return False
             if plan.kv == "etcd":
                 find_etcd()
-            _check_ports([*((d.name, d.ports) for d in missing), *absent])
+            check_ports([*((d.name, d.ports) for d in missing), *absent])
             if before is None:
                 _check_new(plan)
-            startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+            startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
             startup.again = before is not None
             if before is not None and plan.spus <= before.spus:
                 # The user did not ask for more: the group keeps the number that is in its spec now.
@@ -187,19 +186,19 @@ class ClusterDaemons:
                 with shielded():
                     # The SC first: it would start its SPUs again.
                     stop(reversed(startup.started))
-                    stop(s.process for s in self._directory.spus() if s.name not in running)
+                    stop(s.process for s in self.directory.spus() if s.name not in running)
                     if before is not None:
-                        self._directory.save(replace(before, processes=alive))
+                        self.directory.save(replace(before, processes=alive))
                     else:
-                        self._directory.remove_new(there)
-                        self._directory.forget()
+                        self.directory.remove_new(there)
+                        self.directory.forget()
                         _erase_external(plan)
                 raise
             if lacks_dashboard:
                 startup.bring_up_dashboard()
             # Also if we started no daemon, but the SC started SPUs.
             plan = replace(plan, spus=startup.spus)
-            self._directory.save(ClusterState.of(plan, startup.processes))
+            self.directory.save(ClusterState.of(plan, startup.processes))
             self.notes = startup.notes
             if remember:
                 remember_cluster(plan.cluster, plan.sc_address, self.data_dir)
@@ -211,75 +210,18 @@ class ClusterDaemons:
         self, plan: ClusterPlan, alive: dict[str, ProcessId], progress: Progress
     ) -> None:
         """Start the dashboard beside a cluster that runs."""
-        startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+        startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
         startup.bring_up_dashboard()
         self.notes = startup.notes
 
-    # -- move ---------------------------------------------------------------------------------
+    # -- start again --------------------------------------------------------------------------
 
-    def migrate(self, kv: str, progress: Progress) -> dict[str, Any] | None:
-        """Move the cluster's objects to another KV, and verify them. SPUs continue to run; a
-        running SC is stopped, and started again on the new KV.
-
-        Gives the result of `offline_admin.migrate_kv`; None if an earlier, interrupted attempt had
-        moved everything and only the last steps remained. Raises InvalidRequestError,
-        ConflictError, NotFoundError, UnreachableError; the cluster then runs as before.
-        """
-        self.require()
-        with self._directory.exclusive():
-            state = self.require()
-            if kv == "sqlite" and state.scs > 1:
-                raise ConflictError(
-                    f"the cluster has {state.scs} SCs, and only one can use a file: stop it, start"
-                    " it with --scs 1, and move it then"
-                )
-            old = state.plan(self.data_dir)
-            new = replace(old, kv=kv)
-            if new.kv_url == old.kv_url:
-                raise InvalidRequestError(
-                    f"--kv: the objects are in {without_password(kv)} already"
-                )
-            ran = state.alive(self.data_dir)
-            own_etcd = [plan for plan in (old, new) if plan.kv == "etcd"]
-            helper = Startup(
-                self._directory, (own_etcd or [new])[0], ClusterState.of(old, dict(ran)), progress
-            )
-            try:
-                if own_etcd and "etcd-0" not in ran:
-                    _check_ports([(new.etcd.name, new.etcd.ports)])
-                    helper.bring_up_etcd()
-                # While the SC still serves, because a store that does not answer cannot be moved
-                # to.
-                progress("looking at the new store")
-                offline_admin.inspect_kv(new.kv_url, old.cluster)
-                progress("stopping the SC")
-                stop(process for name, process in ran.items() if name.startswith("sc-"))
-                result = _move(old, new, progress)
-            except BaseException as error:
-                with shielded():
-                    stop(helper.started)
-                    self._directory.save(replace(state, processes=ran))
-                    if any(name.startswith("sc-") for name in ran):
-                        try:
-                            self._start_again(old, progress)
-                        except RunnelError as again:
-                            raise _both(error, again) from error
-                raise
-            self.notes = helper.notes
-            state = ClusterState.of(new, helper.processes)
-            if old.kv == "etcd" or not ran:
-                stop(p for n, p in state.alive(self.data_dir).items() if n == "etcd-0")
-            self._directory.save(replace(state, processes=state.alive(self.data_dir)))
-            if any(name.startswith("sc-") for name in ran):
-                self._start_again(new, progress)
-            return result
-
-    def _start_again(self, plan: ClusterPlan, progress: Progress) -> None:
+    def start_again(self, plan: ClusterPlan, progress: Progress) -> None:
         """Start the SC, and other missing daemons, next to the processes that run."""
         alive = self.require().alive(self.data_dir)
         # A process that was asked to stop and still runs would end while we wait for it.
         stop(alive.pop(one.name) for one in plan.controllers if one.name in alive)
-        startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+        startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
         startup.again = True
         startup.bring_up([d for d in plan.daemons if d.name not in alive])
         self.notes += [*startup.notes, *(f"it runs without {one}" for one in startup.absent)]
@@ -287,7 +229,7 @@ class ClusterDaemons:
     def restart(self, progress: Progress) -> list[str]:
         """Restart the daemons one after the other, while clients go on; gives the names of those
         that were restarted. Raises RunnelError; what was restarted runs on then."""
-        with self._directory.exclusive():
+        with self.directory.exclusive():
             plan = self.require().plan(self.data_dir)
             running = self.require().alive(self.data_dir)
             if not any(name.startswith("sc-") for name in running):
@@ -301,12 +243,12 @@ class ClusterDaemons:
                 self._start_again_without(plan, name, progress)
                 done.append(name)
             client = OneShotCalls(plan.sc_address, "runnel cluster restart")
-            return [*done, *restart_spus(self._directory, client, progress)]
+            return [*done, *restart_spus(self.directory, client, progress)]
 
     def _start_again_without(self, plan: ClusterPlan, name: str, progress: Progress) -> None:
         """Start one SC again, whose process has ended."""
         alive = self.require().alive(self.data_dir)
-        startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+        startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
         startup.again = True
         startup.bring_up([one for one in plan.controllers if one.name == name])
 
@@ -315,7 +257,7 @@ class ClusterDaemons:
     def stop(self) -> list[str]:
         """Stop the running daemons; the data stays. Gives the names of those that were stopped."""
         self.require()
-        with self._directory.exclusive():
+        with self.directory.exclusive():
             return self._stop()
 
     def delete(self, *, keep_objects: bool = False) -> None:
@@ -325,7 +267,7 @@ class ClusterDaemons:
         UnreachableError, with nothing deleted, if that etcd does not answer.
         """
         self.require_something()
-        with self._directory.exclusive():
+        with self.directory.exclusive():
             plan = (self.load() or ClusterState()).plan(self.data_dir)
             self._stop()
             if plan.kv not in OWN_KVS and not keep_objects:
@@ -352,11 +294,11 @@ class ClusterDaemons:
         # The SC would start its SPUs again, even while it stops, so stop it before them; its KV
         # goes last.
         stop(process for name, process in alive.items() if name.startswith(("sc-", DASHBOARD)))
-        spus = {s.name: s.process for s in self._directory.spus() if self._directory.runs(s)}
+        spus = {s.name: s.process for s in self.directory.spus() if self.directory.runs(s)}
         stop(spus.values())
         stop(process for name, process in alive.items() if name.startswith("etcd-"))
         if state.processes:
-            self._directory.save(replace(state, processes={}))
+            self.directory.save(replace(state, processes={}))
         return [*sorted(alive), *spus]
 
     def status(self) -> dict[str, Any]:
@@ -401,12 +343,12 @@ class ClusterDaemons:
             "sc": [daemon(one, roles.get(one.name, "does not answer")) for one in plan.controllers],
             "spus": [
                 row(s.spu_id, s.name, s.ports, s.process, (resolutions or {}).get(s.name, unknown))
-                for s in self._directory.spus()
+                for s in self.directory.spus()
             ],
         }
 
     def log_file(self, name: str) -> Path:
-        return self._directory.log_file(name)
+        return self.directory.log_file(name)
 
     def log_names(self) -> list[str]:
         return sorted(f.stem for f in (self.data_dir / "logs").glob("*.log"))
@@ -435,23 +377,8 @@ def _incomplete(plan: ClusterPlan, startup: Startup) -> str:
     return "\n".join([what, *startup.absent, *startup.notes, todo])
 
 
-def _both(error: BaseException, again: RunnelError) -> RunnelError:
-    """The first error, with the note that the SC could not be started again after it."""
-    text = (
-        f"{str(error) or type(error).__name__}\nThe SC could not be started again: {again.message}"
-    )
-    return error_from(error.code, text) if isinstance(error, RunnelError) else RunnelError(text)
-
-
-def _move(old: ClusterPlan, new: ClusterPlan, progress: Progress) -> dict[str, Any] | None:
-    """Move the objects; None if they had been moved already."""
-    here, there = (offline_admin.inspect_kv(plan.kv_url, old.cluster) for plan in (old, new))
-    if here["moved_to"] and here["uid"] == there["uid"] and there["arriving_from"] is None:
-        return None
-    return offline_admin.migrate_kv(old.kv_url, new.kv_url, old.cluster, progress)
-
-
-def _check_ports(daemons: list[tuple[str, dict[str, int]]]) -> None:
+def check_ports(daemons: list[tuple[str, dict[str, int]]]) -> None:
+    """Raise ConflictError if one of these ports is in use."""
     for name, ports in daemons:
         for use, port in ports.items():
             if not port_is_free(port):

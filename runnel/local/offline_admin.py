@@ -49,6 +49,43 @@ def migrate_kv(source: str, target: str, cluster: str, progress: ShowLine) -> di
     return _on_kv({"verb": "migrate", "kv": source, "to": target, "cluster": cluster}, progress)
 
 
+def back_up_kv(kv: str, cluster: str, path: Path, progress: ShowLine) -> dict[str, Any]:
+    """Write a file of all that a store holds of a cluster: ``uid``, ``revision``, ``keys``,
+    ``bytes`` and ``sha256``.
+
+    Raises ConflictError where the file exists, NotFoundError, StorageFailedError,
+    UnreachableError."""
+    request = {"verb": "backUp", "kv": kv, "cluster": cluster, "path": str(path.absolute())}
+    return _on_kv(request, progress)
+
+
+def restore_kv(
+    path: Path,
+    kv: str,
+    progress: ShowLine,
+    *,
+    by: str,
+    may_replace: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Put a backup into a store that no SC uses: ``cluster``, ``uid``, ``at``, ``revision`` and
+    ``version`` of the backup, ``keys``, ``bytes`` and ``kinds`` in it, the ``incarnation`` that
+    begins, and how many keys were ``replaced``. With ``dry_run`` nothing is changed.
+
+    Raises InvalidRequestError for a file that is no whole backup, UnsupportedError for one of a
+    later version, ConflictError where the store is in use, holds another cluster, or this one and
+    not ``may_replace``, NotFoundError, UnreachableError."""
+    request = {
+        "verb": "restore",
+        "kv": kv,
+        "path": str(path.absolute()),
+        "by": by,
+        "mayReplace": may_replace,
+        "dryRun": dry_run,
+    }
+    return _on_kv(request, progress)
+
+
 # Logs on disk
 
 

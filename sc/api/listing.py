@@ -119,8 +119,8 @@ async def render(page: Page, *, older: bool = False) -> str:
 async def check_ours(kv: KV, keys: ClusterKeys, revision: int) -> None:
     """Raise CompactedError for a revision of a store that the cluster was moved from.
 
-    The last write of a move is the identity (`sc.migration`), at a revision above all of the
-    source's: a lower revision means one thing there and another one here.
+    The last write of a move is the identity (`sc.transfer.migration`), at a revision above all of
+    the source's: a lower revision means one thing there and another one here.
     """
     identity = await kv.get(keys.identity)
     if identity is not None and identity.version > 1 and revision < identity.mod_revision:

@@ -14,9 +14,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
+from sc.kv.database import Database
 from sc.kv.interface import KV
 from sc.kv.memory import MemoryKV
 from sc.kv.sqlite import SqliteKV
@@ -41,11 +43,7 @@ async def open_kv(url: str) -> KV:
             memory.start_lease_timer()
             return memory
         case "sqlite":
-            if not rest or rest.endswith("/") or re.match(r"//[^/]", rest):
-                raise InvalidRequestError(
-                    f"KV URL {url!r} names no file; write sqlite:/path/file.db"
-                )
-            sqlite = await SqliteKV.open(Path(re.sub(r"^/+", "/", rest)))
+            sqlite = await SqliteKV.open(_file_of(url))
             sqlite.start_lease_timer()
             return sqlite
         case "etcd":
@@ -65,4 +63,22 @@ async def open_kv(url: str) -> KV:
             )
 
 
-__all__ = ["KV", "MemoryKV", "SqliteKV", "open_kv", "without_password"]
+async def open_copy(url: str) -> KV:
+    """Open a store to read it while others use it: of a file what it holds now, in memory.
+
+    Raises NotFoundError where there is no such file, and what `open_kv` raises.
+    """
+    if not url.startswith("sqlite:"):
+        return await open_kv(url)
+    return MemoryKV(await asyncio.to_thread(Database(_file_of(url)).read_copy))
+
+
+def _file_of(url: str) -> Path:
+    """The file that a URL of SQLite names. Raises InvalidRequestError."""
+    path = url.removeprefix("sqlite:")
+    if not path or path.endswith("/") or re.match(r"//[^/]", path):
+        raise InvalidRequestError(f"KV URL {url!r} names no file; write sqlite:/path/file.db")
+    return Path(re.sub(r"^/+", "/", path))
+
+
+__all__ = ["KV", "MemoryKV", "SqliteKV", "open_copy", "open_kv", "without_password"]

@@ -25,7 +25,7 @@ from typing import Final
 
 from sc.kv.interface import KeyValue
 from sc.kv.mvcc import FIRST_REVISION, Delta, Mvcc, Version
-from schemas.errors import ConflictError, StorageFailedError, UnsupportedError
+from schemas.errors import ConflictError, NotFoundError, StorageFailedError, UnsupportedError
 
 FORMAT: Final = 1
 """Version of the tables, in the file's ``user_version``."""
@@ -59,7 +59,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> Mvcc:
-        """Lock the file, create it if there is none, and load it.
+        """Lock the file, create it if there is none, and load it. `read_copy` does without.
 
         Raises ConflictError when another process has it open, UnsupportedError for a file of
         another kind or of a later format, StorageFailedError when it cannot be read or written.
@@ -131,7 +131,28 @@ class Database:
             if lock is not None:
                 os.close(lock)
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def read_copy(self) -> Mvcc:
+        """What the file holds as of one write, while another process may have it open. Nothing is
+        locked or changed.
+
+        Raises NotFoundError, and what `open` raises of a file's content.
+        """
+        if not self.path.is_file():
+            raise NotFoundError(f"there is no KV file {self.path}")
+        with self._naming_failures("read"):
+            address = f"{self.path.absolute().as_uri()}?mode=ro"
+            with contextlib.closing(
+                sqlite3.connect(address, uri=True, isolation_level=None)
+            ) as connection:
+                # All that follows sees the same write.
+                connection.execute("BEGIN")
+                if not self._check_kind(connection):
+                    raise NotFoundError(f"{self.path} is an empty file")
+                return self._load(connection)
+
+    def _check_kind(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file has tables. Raises UnsupportedError for a file of another kind or of a
+        later format."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -144,6 +165,10 @@ class Database:
                 f"{self.path} has format {version}, this version of Runnel knows {FORMAT}; "
                 "upgrade Runnel"
             )
+        return bool(tables)
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        tables = self._check_kind(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if not tables:

@@ -14,17 +14,23 @@ from sc.kv.mvcc import Delta, Mvcc
 
 
 class MemoryKV(LocalKV):
-    """An empty store. ``clock`` gives seconds; without `start_lease_timer` leases expire only
-    when `expire_leases` is called."""
+    """An empty store, or one that holds what is given. ``clock`` gives seconds; without
+    `start_lease_timer` leases expire only when `expire_leases` is called."""
 
     def __init__(
         self,
+        store: Mvcc | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         keep_revisions: int = KEEP_REVISIONS,
         keep_bytes: int = KEEP_BYTES,
     ) -> None:
-        super().__init__(Mvcc(), clock=clock, keep_revisions=keep_revisions, keep_bytes=keep_bytes)
+        super().__init__(
+            Mvcc() if store is None else store,
+            clock=clock,
+            keep_revisions=keep_revisions,
+            keep_bytes=keep_bytes,
+        )
         self._last_lease = 0
 
     async def _make_durable(self, delta: Delta) -> None:

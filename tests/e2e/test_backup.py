@@ -1,4 +1,4 @@
-"""A copy of a whole cluster, taken as its page says, brings everything back."""
+"""What the page of backups says, done: a copy of a whole cluster, a backup of what the SC keeps."""
 
 from __future__ import annotations
 
@@ -42,3 +42,40 @@ def run(shown: str, command: Command, directory: Path) -> None:
     """A command of the page, with the home of this cluster."""
     words = shown.replace("~/.runnel", str(command.home)).split()
     subprocess.run(words, cwd=directory, check=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_given_a_backup_that_the_cluster_left_behind_then_no_record_is_lost(
+    tmp_path: Path, kv: KvChoice
+) -> None:
+    with running_cluster(tmp_path / "home", kv, 2) as command:
+        leave_behind(command, str(tmp_path / "backup.ndjson"))
+
+
+def leave_behind(runnel: Command, file: str) -> None:
+    """After the backup come records, other leaders, a topic more and one less."""
+    runnel("create", "topic", "orders", "--partitions", "3", "-r", "2")
+    runnel("create", "topic", "gone")
+    runnel("wait", "topic", "orders", "--for", "provisioned")
+    runnel("produce", "orders", stdin="\n".join(VALUES[:20]) + "\n")
+    assert re.match(r"wrote .*: [\d,]+ keys .* at revision", runnel("cluster", "backup", file))
+    assert "is there already" in runnel.fails("cluster", "backup", file, code=4)
+    runnel("cluster", "restart")
+    runnel("produce", "orders", stdin="\n".join(VALUES[20:40]) + "\n")
+    runnel("create", "topic", "later")
+    runnel("delete", "topic", "gone")
+
+    whole = runnel("cluster", "restore", file, "--dry-run")
+    assert "is whole: cluster 'local'" in whole
+    assert "spus 2, topics 2" in whole
+    refused = runnel.fails("cluster", "restore", file, code=2)
+    assert "add --yes to confirm" in refused
+    assert "recovers in incarnation 1" in runnel("cluster", "restore", file, "--yes")
+
+    runnel("wait", "topic", "orders", "--for", "writable")
+    runnel("produce", "orders", stdin="\n".join(VALUES[40:]) + "\n")
+    told = runnel("consume", "orders", "--from-beginning", "--no-follow")
+    assert sorted(told.splitlines()) == sorted(VALUES)
+    topics = [one["metadata"]["name"] for one in runnel.json("get", "topics")["items"]]
+    assert topics == ["gone", "orders"]
+    runnel("wait", "topic", "gone", "--for", "writable")

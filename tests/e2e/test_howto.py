@@ -37,6 +37,7 @@ ELSEWHERE = {
     r"runnel cluster migrate": "tests/e2e/test_migrate.py, with etcd",
     r"runnel .*--dir ": "tests/e2e/test_inspect.py, where SPUs are stopped",
     r"runnel get .*-w\b": "tests/e2e/test_objects.py: it follows until a signal",
+    r"runnel cluster (restore|backup .*--from)": "tests/e2e/test_backup.py: others use it",
     r"runnel cluster stop": "tests/e2e/test_cluster.py: it ends the cluster that others use",
     r"runnel apply -f host-": "tests/chaos/machines/test_three_hosts.py, on hosts",
     r"runnel --install-completion": "tests/unit/runnel/cli/test_completion.py",

@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from runnel.cli.arguments import TableOutputOption
+from runnel.cli.cluster.backup import backup, restore
 from runnel.cli.cluster.check import check
 from runnel.cli.cluster.diagnostics import diagnostics
-from runnel.cli.cluster.local import DataDirOption, local_cluster
+from runnel.cli.cluster.local import DataDirOption, local_cluster, print_notes
 from runnel.cli.cluster.logs import logs
+from runnel.cli.cluster.migrate import migrate
 from runnel.cli.cluster.rebalance import rebalance
 from runnel.cli.cluster.recover import recover
 from runnel.cli.contexts import note_override
 from runnel.cli.failure import say, stderr
 from runnel.cli.render import TableOutput, count, print_rows
 from runnel.contexts import load_contexts
-from runnel.local import offline_admin
 from runnel.local.cluster import ClusterDaemons
 from runnel.local.plan import DASHBOARD
-from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
 
 app = typer.Typer(help="Start, inspect and stop a cluster on this machine.", no_args_is_help=True)
@@ -80,13 +80,13 @@ def start(
     if not started:
         print(f"the cluster is already running: SC at {plan.sc_address}, {spus_text}")
         _print_dashboard(cluster)
-        _print_notes(cluster.notes)
+        print_notes(cluster.notes)
         return
     took = time.monotonic() - begin
     spus_text = count(cluster.require().spus, "SPU")
     print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
     _print_dashboard(cluster)
-    _print_notes(cluster.notes)
+    print_notes(cluster.notes)
     _print_context(before)
     # One that is started again has its topics.
     print(f"next: runnel {'create topic hello --partitions 3' if is_new else 'get topics'}")
@@ -104,60 +104,6 @@ def _print_context(before: str | None) -> None:
     if before not in (None, now):
         say(f"commands use context {now} now; for the one before: runnel context use {before}")
     note_override()
-
-
-def _print_notes(notes: list[str]) -> None:
-    for note in notes:
-        stderr().print(f"but {note}")
-
-
-@app.command()
-def migrate(
-    kv: Annotated[
-        str,
-        typer.Option(help="The new store: etcd (started for you), etcd://HOST:PORT,… or sqlite."),
-    ],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="URL",
-            help="Move the cluster --name, instead of a local one, from this store to --kv; both"
-            " are KV URLs as in sc.yaml. Stop its SC first.",
-        ),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The cluster's name; only with --from.")] = None,
-    data_dir: DataDirOption = None,
-) -> None:
-    """Move the cluster's objects to another KV store, and verify them.
-
-    Records stay where they are, and SPUs continue to serve; a running SC is restarted on the new
-    store. The old store keeps its copy, marked so that no SC starts on it. If the command is
-    interrupted, run it again: it completes the move.
-    """
-    if (source is None) != (name is None):
-        raise InvalidRequestError("--from and --name go together")
-    begin = time.monotonic()
-    notes: list[str] = []
-    with stderr().status("moving the cluster") as spinner:
-        if source is not None and name is not None:
-            moved: dict[str, Any] | None = offline_admin.migrate_kv(
-                source, kv, name, spinner.update
-            )
-        else:
-            cluster = local_cluster(data_dir)
-            moved = cluster.migrate(kv, spinner.update)
-            notes = cluster.notes
-    took = time.monotonic() - begin
-    to = without_password(kv)
-    if moved is None:
-        print(f"everything was moved to {to} earlier; the cluster uses it now")
-    else:
-        print(
-            f"moved {moved['keys']:,} keys ({moved['bytes']:,} bytes) to {to} in {took:.1f} s;"
-            f" read back and equal, sha256 {moved['sha256'][:16]}…"
-        )
-    _print_notes(notes)
 
 
 @app.command()
@@ -239,6 +185,9 @@ def delete(
     print(f"deleted {cluster.data_dir}")
 
 
+app.command()(migrate)
+app.command()(backup)
+app.command()(restore)
 app.command()(logs)
 app.command()(check)
 app.command()(diagnostics)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli.context_option import data_dir_of_context
-from runnel.cli.failure import say
+from runnel.cli.failure import say, stderr
 from runnel.contexts import current_context, runnel_home
 from runnel.local.cluster import ClusterDaemons
 
@@ -33,3 +33,9 @@ def local_cluster(data_dir: Path | None) -> ClusterDaemons:
         if context is not None:
             say(f"the cluster of context {context.name} is elsewhere; this is about {data_dir}")
     return ClusterDaemons(data_dir)
+
+
+def print_notes(notes: list[str]) -> None:
+    """Show what a start said."""
+    for note in notes:
+        stderr().print(f"but {note}")

@@ -12,7 +12,9 @@ from sc.api.listing import check_ours, check_readable
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Delete, DeletePrefix, Op, Put, TxnResult, range_all
 from sc.leadership import acquire
-from sc.migration import BYTES, KeyCount, Migration, Store, count_keys, erase, migrate
+from sc.transfer.contents import KeyCount, Store, count_keys, erase
+from sc.transfer.copying import BYTES
+from sc.transfer.migration import Migration, migrate
 from schemas.errors import (
     CompactedError,
     ConflictError,

@@ -21,23 +21,22 @@ write is the identity, once more: a reader that names a lower revision has it fr
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from sc.kv.interface import (
-    KV,
-    Delete,
-    DeletePrefix,
-    KeyValue,
-    ModRevisionIs,
-    Op,
-    Put,
-    RangePage,
-    ValueIs,
-    range_all,
+from sc.kv.interface import KV, Delete, DeletePrefix, KeyValue, ModRevisionIs, Op, Put, ValueIs
+from sc.transfer.contents import KeyCount, Store, count_keys, is_copied, pages
+from sc.transfer.copying import (
+    IN_FLIGHT,
+    Digest,
+    Progress,
+    chunks,
+    mark_value,
+    own_attempt,
+    somebody_else,
+    together,
+    write_own,
 )
 from schemas.errors import (
     ConflictError,
@@ -47,26 +46,6 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.objects.keys import ClusterKeys
-
-OPS = 100
-"""Keys in one transaction of the copy; etcd takes 128 by default."""
-
-BYTES = 1_000_000
-"""Bytes of keys and values in one transaction of the copy."""
-
-IN_FLIGHT = 64
-"""Empty writes, or transactions of the copy, at a time."""
-
-#: A stage, how much of it is done, and how much there is.
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """A store and what to call it: its URL, without a password."""
-
-    kv: KV
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,61 +60,6 @@ class Migration:
     bytes: int
     sha256: str
     left: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeyCount:
-    """What a store holds of a cluster. ``uid`` is None where it was never there. ``moved_at`` and
-    ``arriving_at`` are the revisions of the marks, 0 without."""
-
-    uid: str | None
-    keys: int
-    moved_to: str | None
-    arriving_from: str | None
-    moved_at: int = 0
-    arriving_at: int = 0
-
-
-async def count_keys(kv: KV, keys: ClusterKeys) -> KeyCount:
-    """Count what a store holds of a cluster."""
-    uid, moved, arriving = [
-        await _field(kv, key, name)
-        for key, name in ((keys.identity, "uid"), (keys.moved, "to"), (keys.arriving, "from"))
-    ]
-    count = sum([len(page.items) async for page in _pages(kv, keys)])
-    at = [await _revision_of(kv, key) for key in (keys.moved, keys.arriving)]
-    return KeyCount(uid, count, moved, arriving, *at)
-
-
-async def _pages(kv: KV, keys: ClusterKeys, revision: int = 0) -> AsyncIterator[RangePage]:
-    """Everything of a cluster as of one revision; by default, of now."""
-    for root in keys.roots:
-        async for page in range_all(kv, root, revision=revision):
-            revision = page.revision
-            yield page
-
-
-async def _revision_of(kv: KV, key: str) -> int:
-    item = await kv.get(key)
-    return 0 if item is None else item.mod_revision
-
-
-async def erase(kv: KV, keys: ClusterKeys, *, most_offices: int | None = None) -> int:
-    """Delete all of a cluster from a store. Gives the number of keys.
-
-    Raises ConflictError where more SCs took office than ``most_offices``: it is not the caller's
-    alone.
-    """
-    found = await count_keys(kv, keys)
-    office = ModRevisionIs(keys.current_office, await _revision_of(kv, keys.current_office))
-    offices = await kv.range(keys.office(""), limit=(most_offices or 0) + 1)
-    if most_offices is not None and len(offices.items) > most_offices:
-        raise ConflictError(f"another SC has led cluster {keys.cluster!r}; nothing is deleted")
-    if not (await kv.txn([office], list(map(DeletePrefix, keys.roots)))).succeeded:
-        raise ConflictError(
-            f"an SC took over cluster {keys.cluster!r} meanwhile; nothing is deleted"
-        )
-    return found.keys
 
 
 async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Progress) -> Migration:
@@ -156,7 +80,7 @@ async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Pro
     if found.moved_to is None:
         await _make_room(source, target, keys, found, there)
         pinned = await source.kv.revision()
-        ours = await _attempt(target, keys)
+        ours = await own_attempt(target, keys)
         await _raise_revision(target, keys, ours, pinned, progress)
         await _copy(source.kv, target, keys, ours, pinned, found.keys, progress)
         await _close(source, target, keys, found)
@@ -164,7 +88,7 @@ async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Pro
         raise ConflictError(
             f"cluster {keys.cluster!r} was moved to {found.moved_to} already; start its SC there"
         )
-    ours = await _attempt(target, keys)
+    ours = await own_attempt(target, keys)
     try:
         result = await _verify(source, target, keys, str(found.uid), found.keys, progress)
     except (RunnelError, asyncio.CancelledError) as error:
@@ -177,7 +101,7 @@ async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Pro
     ended: list[Op] = [Put(keys.identity, identity.value), Delete(keys.arriving)]
     # Repeated after a lost answer it finds no mark, which another attempt would have set anew.
     if not (await target.kv.txn([ours], ended)).succeeded and await target.kv.get(keys.arriving):
-        raise _somebody_else(target, keys)
+        raise somebody_else(target, keys)
     return result
 
 
@@ -190,19 +114,6 @@ async def _take_back(source: Store, keys: ClusterKeys, cause: BaseException) -> 
             f"{source.url} stays the cluster's store, but this cannot be written there"
             f" ({error.message}); repeat the move when it answers. The move ended because: {cause}"
         ) from cause
-
-
-async def _attempt(target: Store, keys: ClusterKeys) -> ValueIs:
-    """What all writes of this attempt compare: its mark in the target."""
-    mark = await target.kv.get(keys.arriving)
-    if mark is None:
-        raise ConflictError(f"{keys.arriving} was deleted while the cluster was being moved")
-    return ValueIs(keys.arriving, mark.value)
-
-
-async def _write(target: Store, keys: ClusterKeys, ours: ValueIs, ops: Sequence[Op]) -> None:
-    if not (await target.kv.txn([ours], ops)).succeeded:
-        raise _somebody_else(target, keys)
 
 
 async def _make_room(
@@ -222,27 +133,21 @@ async def _make_room(
             ModRevisionIs(keys.moved, there.moved_at),
         ]
         if not (await target.kv.txn(unchanged, list(map(DeletePrefix, keys.roots)))).succeeded:
-            raise _somebody_else(target, keys)
+            raise somebody_else(target, keys)
     attempt = secrets.token_hex(8)
-    mark = Put(keys.arriving, _mark({"from": source.url, "uid": found.uid, "attempt": attempt}))
+    mark = Put(
+        keys.arriving, mark_value({"from": source.url, "uid": found.uid, "attempt": attempt})
+    )
     if not (await target.kv.txn([ModRevisionIs(keys.arriving, 0)], [mark])).succeeded:
-        raise _somebody_else(target, keys)
+        raise somebody_else(target, keys)
 
 
 async def _close(source: Store, target: Store, keys: ClusterKeys, found: KeyCount) -> None:
     """Mark the source as left, and depose its SC."""
-    mark = Put(keys.moved, _mark({"to": target.url, "uid": found.uid}))
+    mark = Put(keys.moved, mark_value({"to": target.url, "uid": found.uid}))
     deposed = Put(keys.current_office, b"moved")
     if not (await source.kv.txn([ModRevisionIs(keys.moved, 0)], [mark, deposed])).succeeded:
-        raise _somebody_else(source, keys)
-
-
-def _mark(value: dict[str, str | None]) -> bytes:
-    return json.dumps(value).encode()
-
-
-def _somebody_else(store: Store, keys: ClusterKeys) -> ConflictError:
-    return ConflictError(f"somebody else is moving cluster {keys.cluster!r} in {store.url}")
+        raise somebody_else(source, keys)
 
 
 async def _raise_revision(
@@ -258,9 +163,9 @@ async def _raise_revision(
 
         async def write(limit: asyncio.Semaphore = limit) -> None:
             async with limit:
-                await _write(target, keys, ours, [again])
+                await write_own(target, keys, ours, [again])
 
-        await _together(write() for _ in range(batch))
+        await together(write() for _ in range(batch))
         current = await target.kv.revision()
 
 
@@ -274,75 +179,40 @@ async def _copy(
     progress: Progress,
 ) -> None:
     done = 0
-    async for page in _pages(source, keys, revision):
-        puts = [Put(item.key, item.value) for item in page.items if _is_copied(item, keys)]
-        await _together(_write(target, keys, ours, chunk) for chunk in _chunks(puts))
+    async for page in pages(source, keys, revision):
+        puts = [Put(item.key, item.value) for item in page.items if is_copied(item, keys)]
+        await together(write_own(target, keys, ours, chunk) for chunk in chunks(puts))
         done += len(page.items)
         progress("copying", done, total)
-
-
-async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
-    """Do all at once. Raises what failed first, when the rest has ended."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(each)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-
-
-def _chunks(puts: Sequence[Put]) -> Iterator[list[Put]]:
-    """Transactions of at most `OPS` puts and about `BYTES` bytes."""
-    chunk: list[Put] = []
-    size = 0
-    for put in puts:
-        cost = len(put.key.encode()) + len(put.value)
-        if chunk and (len(chunk) == OPS or size + cost > BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(put)
-        size += cost
-    if chunk:
-        yield chunk
-
-
-def _is_copied(item: KeyValue, keys: ClusterKeys) -> bool:
-    """Not what belongs to one store: the marks, and who holds the office there."""
-    own = (keys.moved, keys.arriving, keys.current_office)
-    return item.lease == 0 and item.key not in own
 
 
 async def _verify(
     source: Store, target: Store, keys: ClusterKeys, uid: str, total: int, progress: Progress
 ) -> Migration:
     """Read both stores as they are now, and compare every key and value."""
-    digest = hashlib.sha256()
-    read = count = size = left = 0
+    digest = Digest()
+    read = left = 0
     copies = _copied(target.kv, keys)
-    async for page in _pages(source.kv, keys):
+    async for page in pages(source.kv, keys):
         for item in page.items:
-            if not _is_copied(item, keys):
+            if not is_copied(item, keys):
                 left += item.lease != 0
                 continue
             copy = await anext(copies, None)
             if copy is None or (copy.key, copy.value) != (item.key, item.value):
                 raise _differs(source, target, item.key)
-            count += 1
-            for part in (item.key.encode(), item.value):
-                size += len(part)
-                digest.update(len(part).to_bytes(4))
-                digest.update(part)
+            digest.add(item.key, item.value)
         read += len(page.items)
         progress("verifying", min(read, total), total)
     if (more := await anext(copies, None)) is not None:
         raise _differs(source, target, more.key)
-    return Migration(uid, count, size, digest.hexdigest(), left)
+    return Migration(uid, digest.keys, digest.bytes, digest.sha256, left)
 
 
 async def _copied(kv: KV, keys: ClusterKeys) -> AsyncIterator[KeyValue]:
-    async for page in _pages(kv, keys):
+    async for page in pages(kv, keys):
         for item in page.items:
-            if _is_copied(item, keys):
+            if is_copied(item, keys):
                 yield item
 
 
@@ -351,8 +221,3 @@ def _differs(source: Store, target: Store, key: str) -> ConflictError:
         f"{key} differs between {source.url} and {target.url}: somebody wrote there meanwhile."
         f" {source.url} stays the cluster's store; stop what writes there and try again"
     )
-
-
-async def _field(kv: KV, key: str, name: str) -> str | None:
-    item = await kv.get(key)
-    return None if item is None else str(json.loads(item.value)[name])
