@@ -273,9 +273,11 @@ SessionAction = RegisterSpu | UnregisterSpu | SendComplete | SendAssignment | Se
 
 @dataclass(frozen=True, slots=True)
 class ProvisionSpu:
-    """Run a managed SPU by its spec; restart one that runs by another spec."""
+    """Run a managed SPU by its spec; restart one that runs by another spec. ``session`` is the one
+    that it has now, which ends with its process then."""
 
     spu: Spu
+    session: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,10 @@ from sc.controllers.actions import (
 from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
 from sc.controllers.spu_group import is_draining
+from sc.controllers.spu_restarts import runs_by
 from sc.store.view import Liveness, View
 from schemas.control.messages import Tombstone
-from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
+from schemas.objects.spu import Spu, SpuResolution, SpuStatus, SpuType
 
 #: Peers that the reason of an SPU names because it cannot reach them.
 NAMED: Final = 3
@@ -74,13 +75,8 @@ def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
         return () if found is None or view.recovering else (EndSpu(name),)
     if found is not None and runs_by(found.spec) == runs_by(spu.spec):
         return ()
-    return (ProvisionSpu(spu),)
-
-
-def runs_by(spec: SpuSpec) -> tuple[object, ...]:
-    """The part of a spec that its process sees: another rack is no reason to restart it."""
-    ports = spec.public_endpoint.port, spec.private_endpoint.port
-    return spec.spu_id, spec.storage.log_dir, *ports
+    session = view.sessions.get(spu.spec.spu_id)
+    return (ProvisionSpu(spu, None if session is None else session.generation),)
 
 
 def _status(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> SpuStatus:

@@ -3,7 +3,8 @@
 ``init`` → ``reserved`` if no other group has its ids and its template is valid, else ``invalid``
 with the reason; existing SPUs stay as they are while the group is invalid. A reserved group gets
 one managed SPU object for each id from ``minId`` on; the SPU controller has their processes
-started. A changed template changes the SPUs. SPUs outside the range are removed, the highest id
+started. A changed template changes the SPUs, and where that restarts their processes, one after the
+other (`sc.controllers.spu_restarts`). SPUs outside the range are removed, the highest id
 first, and only when they hold no replica and have deleted those that they held: the first one that
 still holds replicas keeps the others, and the status names it. Until it is removed, its replicas
 move to other SPUs (`sc.controllers.membership.drain`), and no new one is placed on it.
@@ -24,6 +25,7 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
+from sc.controllers.spu_restarts import awaited, runs_by
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioning, View
 from schemas.objects.metadata import Metadata
@@ -33,6 +35,8 @@ from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStat
 
 #: Where SPUs of a group reach each other, unless its template says otherwise: they run on one host.
 GROUP_HOST = "localhost"
+#: SPUs that the status of a group names because they wait.
+NAMED = 3
 #: Ports that an SPU uses from its public one on.
 PORTS = 3
 _NAMESPACE = uuid.UUID("5a2f4a64-93f0-4a0e-8f43-0f4f2c6a3d10")
@@ -52,6 +56,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         # First the claim, so that another group with the same ids sees it.
         return _set(group, SpuGroupResolution.RESERVED, None)
     actions: list[Action] = []
+    restarts: list[WriteSpuSpec] = []
     existing = {spu.spec.spu_id: spu for spu in view.store.spus_of(group.name)}
     step = view.provisioning.port_step if view.provisioning is not None else 0
     for spu_id in _ids(group):
@@ -60,10 +65,15 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         if spu is None:
             actions.append(CreateSpu(wanted, group))
         elif spu.spec != (spec := wanted.spec.model_copy(update={"drain": spu.spec.drain})):
-            actions.append(WriteSpuSpec(spu, spec))
+            if runs_by(spec) == runs_by(spu.spec):
+                actions.append(WriteSpuSpec(spu, spec))
+            else:
+                restarts.append(WriteSpuSpec(spu, spec))
+    changes, waits = _restart(view, restarts, now_ms)
+    actions.extend(changes)
     removals, kept = _end(view, list(existing.values()))
     actions.extend(removals)
-    reason = kept or _trouble(view, group)
+    reason = kept or _both(waits, _trouble(view, group))
     return (*actions, *_set(group, SpuGroupResolution.RESERVED, reason))
 
 
@@ -119,6 +129,38 @@ def _spu_name(group: SpuGroup, spu_id: int) -> str:
 
 def _ids(group: SpuGroup) -> range:
     return range(group.spec.min_id, group.spec.last_id + 1)
+
+
+def _restart(
+    view: View, restarts: list[WriteSpuSpec], now_ms: int
+) -> tuple[list[WriteSpuSpec], str | None]:
+    """Which SPUs get a spec now that restarts their processes, of those that are connected one at
+    most, and what the others wait for."""
+    now: list[WriteSpuSpec] = []
+    left: list[str] = []
+    first = restarted = None
+    for change in restarts:
+        spu = change.spu
+        connected = spu.spec.spu_id in view.sessions
+        why = awaited(view, spu, now_ms)
+        if why is None and connected and restarted is not None:
+            why = f"{restarted} is back"
+        if why is not None:
+            left.append(spu.name)
+            first = first or why
+            continue
+        now.append(change)
+        if connected:
+            restarted = spu.name
+    if not left:
+        return now, None
+    more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+    names = ", ".join(left[:NAMED]) + more
+    return now, f"the changed template is not in force yet for {names}: waiting until {first}"
+
+
+def _both(first: str | None, second: str | None) -> str | None:
+    return "; ".join(one for one in (first, second) if one is not None) or None
 
 
 def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:

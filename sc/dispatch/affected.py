@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from sc.controllers.actions import Key
 from sc.controllers.spu_group import is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.objects.partition import DesiredState, Partition, is_led, is_writable
+from schemas.objects.partition import (
+    DesiredState,
+    Partition,
+    is_led,
+    is_under_replicated,
+    is_writable,
+)
 from schemas.objects.rebalance import Rebalance, RebalanceResolution
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
@@ -59,6 +65,7 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                         yield Key(subject.spec.owner.kind, subject.spec.owner.name)
                     yield from _those_that_empty(change, store)
                     yield from _after_move(change, store)
+                    yield from _when_whole(change, store)
                 case _:
                     pass
 
@@ -68,8 +75,8 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
     spu = store.spu(spu_id)
     if spu is not None:
         yield Key("Spu", spu.name)
-        if spu.spec.group is not None and leaving(store, spu):
-            # A group waits for deletions only of an SPU that is there.
+        if spu.spec.group is not None and (leaving(store, spu) or _waits(store, spu.spec.group)):
+            # It waits for deletions only of an SPU that is there, or for a restarted one.
             yield Key("SpuGroup", spu.spec.group)
     yield from _waiting(store)
     yield from _movers(store)
@@ -170,6 +177,26 @@ def _those_that_empty(change: ObjectChanged, store: LocalStore) -> Iterator[Key]
     groups = {spu.spec.group for spu in spus if leaving(store, spu)}
     for name in sorted(group for group in groups if group is not None):
         yield Key("SpuGroup", name)
+
+
+def _waits(store: LocalStore, group: str) -> bool:
+    """Whether a group may be waiting: it says for what."""
+    found = store.get(SpuGroup, group)
+    return found is not None and found.status.reason is not None
+
+
+def _when_whole(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
+    """Groups that may wait until the replicas of this partition are live, to restart an SPU."""
+    old, new = change.old, change.new
+    if not isinstance(old, Partition) or not is_under_replicated(old):
+        return
+    if isinstance(new, Partition) and is_under_replicated(new):
+        return
+    spus = (store.spu(spu_id) for spu_id in old.spec.holders)
+    groups = {spu.spec.group for spu in spus if spu is not None and spu.spec.group is not None}
+    for name in sorted(groups):
+        if _waits(store, name):
+            yield Key("SpuGroup", name)
 
 
 def _after_group(group: SpuGroup, store: LocalStore) -> Iterator[Key]:

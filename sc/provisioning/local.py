@@ -130,12 +130,13 @@ class LocalProvisioner(Provisioner):
 
     def carry_out(self, action: ProvisionAction) -> None:
         match action:
-            case ProvisionSpu(spu):
+            case ProvisionSpu(spu, session):
                 before = self._managed.get(spu.name)
                 if before is not None and before.spec == spu.spec:
                     return
                 told = self._spus.get(spu.name)
-                self._spus[spu.name] = Provisioned(spu.spec)
+                ends = None if before is None else session
+                self._spus[spu.name] = Provisioned(spu.spec, ended_session=ends)
                 if before is not None:
                     self._end(spu.name, before)
                 self._take_care(spu.name, _Managed(spu.spec, None))

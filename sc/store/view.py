@@ -101,10 +101,12 @@ class SessionState:
 @dataclass(frozen=True, slots=True)
 class Provisioned:
     """An SPU that a provisioner manages: the spec it was given, and what prevents its process
-    from running, if anything does."""
+    from running, if anything does. ``ended_session`` is the session of the process that ran by the
+    spec before."""
 
     spec: SpuSpec
     trouble: str | None = None
+    ended_session: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

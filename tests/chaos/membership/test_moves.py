@@ -4,6 +4,7 @@ acknowledged record is there once, and in the end each SPU holds what the object
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
@@ -186,7 +187,7 @@ def managed(tmp_path: Path) -> Iterator[Command]:
     command.run("cluster", "stop")
 
 
-def test_given_a_rolling_restart_and_a_resize_under_load_then_nothing_is_lost(
+def test_given_restarts_a_resize_and_other_disks_under_load_then_nothing_is_lost(
     managed: Command,
 ) -> None:
     managed("create", "topic", TOPIC, "--partitions", "6", "--replication-factor", "3")
@@ -210,7 +211,12 @@ def test_given_a_rolling_restart_and_a_resize_under_load_then_nothing_is_lost(
         managed("scale", "spugroup", "spu", "--replicas", "3")
         until(lambda: state_of(managed, "spu-3") is None)
         managed("wait", "topic", TOPIC, "--for", "settled")
+        elsewhere = managed.home / "local" / "disk2"
+        managed("apply", "-f", "-", stdin=with_directory(managed, elsewhere))
+        until(lambda: len(list(elsewhere.glob("spu-?"))) == 3 and is_idle(managed))
+        managed("wait", "topic", TOPIC, "--for", "settled")
     producing.stop()
+    assert len(list(elsewhere.glob("spu-?/partitions/*"))) >= 18
     by_key, _ = read_back(address)
     check_acknowledged(producing.acknowledged, by_key)
     total = sum(map(len, producing.acknowledged.values()))
@@ -230,6 +236,20 @@ def state_of(command: Command, spu: str) -> str | None:
     items = command.json("get", "spus")["items"]
     found = (i["status"]["resolution"] for i in items if i["metadata"]["name"] == spu)
     return next(found, None)
+
+
+def with_directory(command: Command, directory: Path) -> str:
+    """The manifest of the group with another directory of replicas."""
+    (group,) = command.json("get", "spugroups")["items"]
+    group["spec"]["template"]["storage"] = {"logDir": str(directory)}
+    return json.dumps(group)
+
+
+def is_idle(command: Command) -> bool:
+    """Whether the group has nothing to say, and its SPUs are there."""
+    (group,) = command.json("get", "spugroups")["items"]
+    states = [state_of(command, f"spu-{i}") for i in range(3)]
+    return "reason" not in group["status"] and states == ["online"] * 3
 
 
 def held_by(command: Command) -> dict[int, list[str]]:

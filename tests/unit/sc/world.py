@@ -45,7 +45,7 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
-from sc.controllers.spu import runs_by
+from sc.controllers.spu_restarts import runs_by
 from sc.controllers.unclean import wish_of
 from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.loop import note_election

@@ -13,8 +13,8 @@ from sc.controllers import reconcile
 from sc.controllers.actions import Key, WakeAt
 from sc.controllers.membership.begin import may_move
 from sc.controllers.membership.resize import Wanted
-from sc.controllers.spu import runs_by
 from sc.controllers.spu_group import is_draining
+from sc.controllers.spu_restarts import runs_by
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.view import SessionState, View
 from schemas.objects.partition import Partition, PartitionResolution

@@ -287,7 +287,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
         ),
         pytest.param(
             view_of(GROUP, ELSEWHERE, provisioned=runs(MANAGED), sessions=[session_of(1)]),
-            (ProvisionSpu(ELSEWHERE),),
+            (ProvisionSpu(ELSEWHERE, 1),),
             id="given-it-runs-by-another-spec-then-started-by-this-one",
         ),
         pytest.param(

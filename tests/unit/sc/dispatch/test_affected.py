@@ -8,9 +8,14 @@ from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.metadata import Object, OwnerReference
-from schemas.objects.partition import PartitionResolution, PartitionStatus
+from schemas.objects.partition import (
+    LiveReplica,
+    Partition,
+    PartitionResolution,
+    PartitionStatus,
+)
 from schemas.objects.spu import SpuResolution
-from schemas.objects.spu_group import SpuGroupResolution
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     group_of,
@@ -298,3 +303,59 @@ def test_keys_of_session_with_groups(spu_id: int, keys: set[Key]) -> None:
     found = list(keys_of_session(spu_id, store_of(*GROUPED)))
     assert set(found) == keys
     assert len(found) == len(keys)
+
+
+#: A group that waits for something, with three replicas of a partition on its SPUs.
+SAYS_WHY = group_of(replicas=3, reason="the changed template is not in force yet for g-2, g-3: …")
+SPUS_OF_IT = [member_of(SAYS_WHY, i) for i in (1, 2, 3)]
+
+
+def shared(*live: int) -> Partition:
+    lrs = tuple(LiveReplica(spu_id=i, storage_id=f"s{i}") for i in live)
+    return partition_of(PLACED, 0, (1, 2, 3), leader=1, lrs=lrs)
+
+
+@pytest.mark.parametrize(
+    ("change", "group", "wakes"),
+    [
+        pytest.param(
+            ObjectChanged(shared(1, 3), shared(1, 2, 3)),
+            SAYS_WHY,
+            True,
+            id="given-all-replicas-live-again-then-the-group-that-waits",
+        ),
+        pytest.param(
+            ObjectChanged(shared(1, 3), None),
+            SAYS_WHY,
+            True,
+            id="given-a-partition-gone-that-was-short-then-the-group-that-waits",
+        ),
+        pytest.param(
+            ObjectChanged(shared(1), shared(1, 3)),
+            SAYS_WHY,
+            False,
+            id="given-a-replica-still-missing-then-no-group",
+        ),
+        pytest.param(
+            ObjectChanged(shared(1, 2, 3), shared(1, 2, 3)),
+            SAYS_WHY,
+            False,
+            id="given-nothing-was-missing-then-no-group",
+        ),
+        pytest.param(
+            ObjectChanged(shared(1, 3), shared(1, 2, 3)),
+            group_of(replicas=3),
+            False,
+            id="given-a-group-that-waits-for-nothing-then-no-group",
+        ),
+    ],
+)
+def test_affected_by_live_replicas(change: Change, group: SpuGroup, wakes: bool) -> None:
+    found = set(affected_keys(change, store_of(group, *SPUS_OF_IT, PLACED)))
+    assert (GROUP_KEY in found) is wakes
+
+
+@pytest.mark.parametrize("group", [SAYS_WHY, group_of(replicas=3)], ids=["waits", "does not"])
+def test_given_a_session_then_the_group_that_waits_is_looked_at(group: SpuGroup) -> None:
+    found = set(keys_of_session(1, store_of(group, *SPUS_OF_IT)))
+    assert (GROUP_KEY in found) is (group is SAYS_WHY)

@@ -1,0 +1,55 @@
+"""A changed template restarts the SPUs of a group one after the other. Pure.
+
+An SPU whose process would end waits until each other SPU of the group runs by its spec and is
+connected, and until all replicas that it shares with others are live. So a template with which no
+SPU can run stops at the first one, and another directory of replicas is filled before the next SPU
+gets an empty one. An SPU that is not connected has nothing to wait for: it may be the template that
+keeps it from running.
+"""
+
+from __future__ import annotations
+
+from sc.store.view import Liveness, View
+from schemas.objects.partition import is_under_replicated
+from schemas.objects.spu import Spu, SpuSpec
+
+
+def runs_by(spec: SpuSpec) -> tuple[object, ...]:
+    """The part of a spec that its process sees: another rack is no reason to restart it."""
+    ports = spec.public_endpoint.port, spec.private_endpoint.port
+    return spec.spu_id, spec.storage.log_dir, *ports
+
+
+def awaited(view: View, spu: Spu, now_ms: int) -> str | None:
+    """What the restart of an SPU of a group waits for; None if it may be restarted now."""
+    if view.recovering:
+        return "the cluster has recovered"
+    spu_id = spu.spec.spu_id
+    match view.liveness(spu_id, now_ms):
+        case Liveness.OFFLINE:
+            return None
+        case Liveness.UNKNOWN:
+            return f"{spu.name} is connected"
+        case Liveness.ONLINE:
+            pass
+    for other in view.store.spus_of(str(spu.spec.group)):
+        if other.name != spu.name and not _is_back(view, other, now_ms):
+            return f"{other.name} is back"
+    for partition in view.store.partitions_on(spu_id):
+        if is_under_replicated(partition):
+            return f"all replicas of {partition.name} are live"
+    return None
+
+
+def _is_back(view: View, spu: Spu, now_ms: int) -> bool:
+    """Whether an SPU is connected, and by a process that runs by its spec."""
+    if view.liveness(spu.spec.spu_id, now_ms) is not Liveness.ONLINE:
+        return False
+    found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
+    session = view.sessions.get(spu.spec.spu_id)
+    return (
+        found is not None
+        and session is not None
+        and runs_by(found.spec) == runs_by(spu.spec)
+        and found.ended_session != session.generation
+    )

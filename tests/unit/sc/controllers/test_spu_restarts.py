@@ -1,0 +1,175 @@
+"""A changed template restarts the SPUs of a group one after the other: view → exact actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers.actions import Action, WriteSpuSpec, WriteStatus
+from sc.controllers.spu_group import reconcile
+from sc.store.view import Provisioned, View
+from schemas.objects.metadata import Object
+from schemas.objects.partition import LiveReplica
+from schemas.objects.spu import Spu, Storage
+from schemas.objects.spu_group import SpuGroup
+from tests.unit.sc.builders import group_of, member_of, partition_of, session_of
+from tests.unit.sc.controllers.groups import KEY, NOW, RESERVED, becomes, seen, template
+
+BEFORE = group_of(replicas=3)
+MOVED = group_of(replicas=3, template=template(storage=Storage(log_dir="/other")))
+RACKED = group_of(replicas=3, template=template(rack="b"))
+OLD = [member_of(BEFORE, i) for i in (1, 2, 3)]
+NEW = [member_of(MOVED, i) for i in (1, 2, 3)]
+ONE, TWO, THREE = OLD
+IDS = (1, 2, 3)
+
+
+def change(spu: Spu, group: SpuGroup = MOVED) -> WriteSpuSpec:
+    return WriteSpuSpec(spu, member_of(group, spu.spec.spu_id).spec)
+
+
+def waits(names: str, what: str) -> WriteStatus:
+    text = f"the changed template is not in force yet for {names}: waiting until {what}"
+    return becomes(MOVED, RESERVED, text)
+
+
+def view(
+    *spus: Spu,
+    online: tuple[int, ...] = IDS,
+    objects: tuple[Object, ...] = (),
+    group: SpuGroup = MOVED,
+    ended: dict[str, int] | None = None,
+    told: tuple[Spu, ...] = (),
+    **more: Any,
+) -> View:
+    """``told``: by which specs processes run, where not by those of the objects."""
+    specs = {spu.name: spu.spec for spu in (*spus, *told)}
+    provisioned = {
+        name: Provisioned(spec, ended_session=(ended or {}).get(name))
+        for name, spec in specs.items()
+    }
+    sessions = [session_of(i) for i in online]
+    return seen(group, *spus, *objects, provisioned=provisioned, sessions=sessions, **more)
+
+
+def replicated(*live: int, joining: tuple[int, ...] | None = None) -> Object:
+    return partition_of(
+        "t",
+        0,
+        IDS,
+        leader=live[0],
+        joining=joining,
+        lrs=tuple(LiveReplica(spu_id=i, storage_id=f"s{i}") for i in live),
+    )
+
+
+CASES = [
+    pytest.param(
+        view(*OLD),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-all-connected-then-the-first",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, 2, 3),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-all-replicas-live-then-the-first",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, 3),)),
+        (waits("g-1, g-2, g-3", "all replicas of t-0 are live"),),
+        id="given-a-replica-that-is-not-live-then-none",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, 2, joining=(3,)),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-a-replica-that-is-added-then-it-is-not-waited-for",
+    ),
+    pytest.param(
+        view(NEW[0], TWO, THREE, told=(ONE,)),
+        (waits("g-2, g-3", "g-1 is back"),),
+        id="given-one-whose-process-was-not-told-yet-then-the-next-waits",
+    ),
+    pytest.param(
+        view(NEW[0], TWO, THREE, ended={"g-1": 1}),
+        (waits("g-2, g-3", "g-1 is back"),),
+        id="given-one-whose-former-process-is-still-connected-then-the-next-waits",
+    ),
+    pytest.param(
+        view(NEW[0], TWO, THREE, online=(2, 3)),
+        (waits("g-2, g-3", "g-1 is back"),),
+        id="given-one-that-is-away-then-the-next-waits",
+    ),
+    pytest.param(
+        view(NEW[0], TWO, THREE, ended={"g-1": 0}),
+        (change(TWO), waits("g-3", "g-2 is back")),
+        id="given-one-that-is-back-then-the-next",
+    ),
+    pytest.param(
+        view(NEW[0], TWO, THREE, ended={"g-1": 0}, objects=(replicated(2, 3),)),
+        (waits("g-2, g-3", "all replicas of t-0 are live"),),
+        id="given-one-that-is-back-and-not-caught-up-then-the-next-waits",
+    ),
+    pytest.param(
+        view(*NEW[:2], THREE), (change(THREE),), id="given-one-left-then-no-reason-is-needed"
+    ),
+    pytest.param(view(*NEW), (), id="given-all-changed-then-nothing"),
+    pytest.param(
+        view(ONE, TWO, THREE, online=()),
+        (change(ONE), change(TWO), change(THREE)),
+        id="given-none-connected-then-all",
+    ),
+    pytest.param(
+        view(ONE, TWO, THREE, online=(2, 3)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-one-away-then-that-first",
+    ),
+    pytest.param(
+        view(ONE, TWO, THREE, online=(1, 2)),
+        (change(THREE), waits("g-1, g-2", "g-3 is back")),
+        id="given-the-last-away-then-that-first",
+    ),
+    pytest.param(
+        view(ONE, TWO, THREE, online=(), grace_until_ms=NOW + 1),
+        (waits("g-1, g-2, g-3", "g-1 is connected"),),
+        id="given-an-sc-that-has-just-begun-then-it-waits-for-their-sessions",
+    ),
+    pytest.param(
+        view(*OLD, recovering=1),
+        (waits("g-1, g-2, g-3", "the cluster has recovered"),),
+        id="given-a-recovery-then-none",
+    ),
+    pytest.param(
+        view(*OLD, group=RACKED),
+        tuple(change(spu, RACKED) for spu in OLD),
+        id="given-a-change-that-restarts-nobody-then-all-at-once",
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen_by", "actions"), CASES)
+def test_template(seen_by: View, actions: tuple[Action, ...]) -> None:
+    assert reconcile(seen_by, KEY, NOW) == actions
+
+
+def test_given_a_trouble_that_holds_the_others_up_then_both_are_said() -> None:
+    broken = view(NEW[0], TWO, THREE, online=(2, 3))
+    assert broken.provisioning is not None
+    spus = {**broken.provisioning.spus, "g-1": Provisioned(NEW[0].spec, "it ended")}
+    broken = seen(MOVED, NEW[0], TWO, THREE, provisioned=spus, sessions=[*broken.sessions.values()])
+    (status,) = reconcile(broken, KEY, NOW)
+    assert isinstance(status, WriteStatus)
+    assert status.status.reason == (
+        "the changed template is not in force yet for g-2, g-3: waiting until g-1 is back;"
+        " g-1: it ended"
+    )
+
+
+def test_given_many_that_wait_then_three_are_named() -> None:
+    group = group_of(replicas=6, template=template(storage=Storage(log_dir="/other")))
+    spus = [member_of(group_of(replicas=6), i) for i in range(1, 7)]
+    *_, status = reconcile(view(*spus, online=tuple(range(1, 7)), group=group), KEY, NOW)
+    assert isinstance(status, WriteStatus)
+    assert "not in force yet for g-2, g-3, g-4 and 2 more: waiting until" in str(
+        status.status.reason
+    )
