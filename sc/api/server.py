@@ -360,7 +360,7 @@ class PublicServer:
                 kvAwayMs=kv.away_ms,
             )
         if kv.unwritable:
-            raise NotReadyError(kv.unwritable)
+            raise NotReadyError(kv.unwritable, kvUnwritable=True)
         if services is None and self._mirror.stale_ms >= STALE_MS:
             raise NotReadyError(
                 f"the SC stands by, and has not followed the KV for"

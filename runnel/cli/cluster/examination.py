@@ -130,7 +130,8 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
         return Check(name, Result.FAILED, f"no answer within {PATIENCE_S:g} s"), None
     except RunnelError as error:
         # Without its KV an SC decides nothing; otherwise it has only just started.
-        result = Result.FAILED if "kvAwayMs" in error.details else Result.WARNING
+        without = not {"kvAwayMs", "kvUnwritable"}.isdisjoint(error.details)
+        result = Result.FAILED if without else Result.WARNING
         return Check(name, result, error.message), info
     finally:
         await client.close()

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from sc.kv.etcd import wire
 from sc.kv.etcd.channel import Members, Repeat
+from sc.kv.etcd.failures import text_of_alarm
 from sc.kv.etcd.options import EtcdOptions
 from sc.kv.etcd.outcome import Guard, conflict_is_certain, guard_of, only_reads
 from sc.kv.etcd.watch import EtcdWatch
@@ -47,6 +48,7 @@ from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     NotFoundError,
+    OverloadedError,
     RunnelError,
     UnauthorizedError,
 )
@@ -165,6 +167,13 @@ class EtcdKV(KV):
 
     async def revision(self) -> int:
         return await _revision(self._members)
+
+    async def check_writable(self) -> None:
+        # The member says it by itself: asking for alarms would be a write of the raft log.
+        status = await self._members.call(wire.STATUS, wire.status_request(), Repeat.READ)
+        alarms = wire.parse_alarms(status.payload)
+        if alarms:
+            raise OverloadedError("; ".join(map(text_of_alarm, alarms)))
 
     async def close(self) -> None:
         compaction, self._compaction = self._compaction, None

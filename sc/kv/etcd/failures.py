@@ -50,6 +50,12 @@ class CallFailed(Exception):  # noqa: N818 - inside this package only; it says w
         self.failure = failure
 
 
+_NO_SPACE = "compact, defragment, then disarm the NOSPACE alarm: etcdctl alarm disarm"
+_CORRUPT = "see etcd's documentation on data corruption"
+_BY_ALARM = {
+    "NOSPACE": f"its space is used up, and it takes no writes; {_NO_SPACE}",
+    "CORRUPT": f"its members hold different data, and it takes no writes; {_CORRUPT}",
+}
 _BY_TEXT: tuple[tuple[str, Verdict, type[RunnelError], str], ...] = (
     # First gRPC's own, because they quote whatever the network said: the call never left this
     # process.
@@ -62,13 +68,13 @@ _BY_TEXT: tuple[tuple[str, Verdict, type[RunnelError], str], ...] = (
         "database space exceeded",
         Verdict.FINAL,
         StorageFailedError,
-        "compact, defragment, then disarm the NOSPACE alarm: etcdctl alarm disarm",
+        _NO_SPACE,
     ),
     (
         "corrupt cluster",
         Verdict.FINAL,
         StorageFailedError,
-        "see etcd's documentation on data corruption",
+        _CORRUPT,
     ),
     ("too many requests", Verdict.NOT_APPLIED, OverloadedError, ""),
     ("requested lease not found", Verdict.FINAL, NotFoundError, ""),
@@ -116,6 +122,11 @@ def failure_of(endpoint: str, code: str, text: str) -> Failure:
             return Failure(verdict, _message(endpoint, code, text, advice), error)
     verdict, error = _BY_CODE.get(code, (Verdict.UNKNOWN, UnreachableError))
     return Failure(verdict, _message(endpoint, code, text, ""), error)
+
+
+def text_of_alarm(name: str) -> str:
+    """What an alarm of etcd's members means, and what to do."""
+    return f"etcd: {_BY_ALARM.get(name, f'its members have raised the alarm {name}')}"
 
 
 def _message(endpoint: str, code: str, text: str, advice: str) -> str:

@@ -6,7 +6,7 @@ module finds the package without importing it, reads the literals from the sourc
 message classes in a descriptor pool of its own, so that nothing else in the process that speaks
 to etcd can collide with it.
 
-The schema is older than two fields that `wire` needs. They are added before the classes are made;
+The schema is older than some fields that `wire` needs. They are added before the classes are made;
 an unknown field would pass through both ends just as well, but could not be read by name.
 
 Message classes are made at run time and have no static types: they are `Any` here, and only
@@ -31,8 +31,14 @@ PACKAGE = "etcd3"
 
 _FILES = ("kv", "auth", "rpc")
 
-_LATER_FLAGS = (("WatchCreateRequest", "fragment", 8), ("WatchResponse", "fragment", 7))
-"""Boolean fields of etcd 3.4 that the package does not know: message, name, number."""
+_BOOL = (FieldDescriptorProto.TYPE_BOOL, FieldDescriptorProto.LABEL_OPTIONAL)
+_TEXTS = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.LABEL_REPEATED)
+_LATER_FIELDS = (
+    ("WatchCreateRequest", "fragment", 8, _BOOL),
+    ("WatchResponse", "fragment", 7, _BOOL),
+    ("StatusResponse", "errors", 8, _TEXTS),
+)
+"""Fields of etcd 3.4 that the package does not know: message, name, number, type."""
 
 
 @cache
@@ -56,7 +62,7 @@ def _pool() -> DescriptorPool:
             raise UnsupportedError(
                 f"{path} does not hold etcd's schema; install {PACKAGE} 0.12.0"
             ) from error
-        _add_later_flags(file)
+        _add_later_fields(file)
         pool.Add(file)
     return pool
 
@@ -86,13 +92,8 @@ def descriptor_literal(source: str) -> bytes:
     raise ValueError("no serialized_pb in a generated module")
 
 
-def _add_later_flags(file: FileDescriptorProto) -> None:
+def _add_later_fields(file: FileDescriptorProto) -> None:
     for message in file.message_type:
-        for owner, name, number in _LATER_FLAGS:
-            if message.name == owner:
-                message.field.add(
-                    name=name,
-                    number=number,
-                    type=FieldDescriptorProto.TYPE_BOOL,
-                    label=FieldDescriptorProto.LABEL_OPTIONAL,
-                )
+        for owner, name, number, (kind, label) in _LATER_FIELDS:
+            if message.name == owner and all(field.name != name for field in message.field):
+                message.field.add(name=name, number=number, type=kind, label=label)

@@ -204,6 +204,14 @@ def parse_status(payload: bytes) -> str:
     return str(message_class("etcdserverpb.StatusResponse").FromString(payload).version)
 
 
+def parse_alarms(payload: bytes) -> tuple[str, ...]:
+    """The alarms that the members have raised, by name, such as ``NOSPACE``; each once."""
+    errors = message_class("etcdserverpb.StatusResponse").FromString(payload).errors
+    # As "memberID:10276657743932975437 alarm:NOSPACE", among errors of other kinds.
+    found = (text.rpartition("alarm:")[2].strip() for text in errors if "alarm:" in text)
+    return tuple(sorted(set(found)))
+
+
 def _encoded(message: str, **fields: object) -> bytes:
     payload: bytes = message_class(f"etcdserverpb.{message}")(**fields).SerializeToString()
     return payload

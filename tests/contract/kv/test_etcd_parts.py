@@ -25,7 +25,7 @@ require_client()
 
 from sc.kv.etcd import schema, wire  # noqa: E402 - after the check that it can be imported
 from sc.kv.etcd.channel import _CHANNEL_OPTIONS  # noqa: E402
-from sc.kv.etcd.failures import Verdict, failure_of  # noqa: E402
+from sc.kv.etcd.failures import Verdict, failure_of, text_of_alarm  # noqa: E402
 from sc.kv.etcd.options import EtcdOptions, Tls, parse_etcd_url  # noqa: E402
 from sc.kv.etcd.outcome import Guard, conflict_is_certain  # noqa: E402
 from sc.kv.etcd.watch import Assembler, lacks_history  # noqa: E402
@@ -352,3 +352,34 @@ def test_given_progress_then_an_idle_watch_moves_on_and_never_back() -> None:
 )
 def test_given_event_then_whether_its_past_is_lacking(event: Event, lacking: bool) -> None:
     assert lacks_history(WatchBatch(3, (event,))) is lacking
+
+
+@pytest.mark.parametrize(
+    ("errors", "alarms"),
+    [
+        ((), ()),
+        (("memberID:10276657743932975437 alarm:NOSPACE",), ("NOSPACE",)),
+        (("memberID:1 alarm:NOSPACE ", "memberID:2 alarm:NOSPACE "), ("NOSPACE",)),
+        (("memberID:2 alarm:NOSPACE", "memberID:1 alarm:CORRUPT"), ("CORRUPT", "NOSPACE")),
+        (("etcdserver: no leader",), ()),
+    ],
+)
+def test_given_errors_of_a_member_then_its_alarms(
+    errors: tuple[str, ...], alarms: tuple[str, ...]
+) -> None:
+    status = schema.message_class("etcdserverpb.StatusResponse")(version="3.5.16", errors=errors)
+    payload = status.SerializeToString()
+    assert wire.parse_alarms(payload) == alarms
+    assert wire.parse_status(payload) == "3.5.16"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("NOSPACE", "its space is used up, and it takes no writes; compact, defragment"),
+        ("CORRUPT", "its members hold different data, and it takes no writes; see etcd's"),
+        ("NEWER", "its members have raised the alarm NEWER"),
+    ],
+)
+def test_given_an_alarm_then_it_is_said_what_it_means(name: str, text: str) -> None:
+    assert text_of_alarm(name).startswith(f"etcd: {text}")
