@@ -83,7 +83,7 @@ class ThreeHosts:
         self.health = first.command("curl --fail http://host-1.example:2379/health")
         self.run_sc = first.command("runnel sc run -c sc.yaml")
         self.run_spu = first.command("runnel spu run -c spu.yaml")
-        self.scale, self.replace, self.new_context, self.replaced = second.shell
+        self.replace, self.new_context, self.replaced = second.shell
         assert second.command("runnel spu run -c spu.yaml") == self.run_spu
 
     def run(self, follower: Follower) -> None:
@@ -153,7 +153,7 @@ class ThreeHosts:
             "! runnel get partitions -o json | tr -d ' \\n' | grep -q '\"lrs\":\\[[12],[12]\\]'",
         )
         follower.step("verify", "runnel partition verify readings")
-        follower.step("scale", self.scale)
+        follower.step("balance", "runnel cluster rebalance")
 
 
 def run(home: Path, etcd: Path) -> dict[str, list[object]]:
