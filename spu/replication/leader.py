@@ -225,6 +225,10 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
         return unfit(state, old)
     if progress.matched and message.unfit is None:
         return state, ()
+    if progress.boot not in ("", message.boot):
+        # The order to attach came once more, to a replica in the place of the one that answered
+        # it: what that one holds, and still acknowledges, would count for this one.
+        return state, ()
     progress = replace(
         progress,
         boot=message.boot,

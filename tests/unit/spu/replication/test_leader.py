@@ -27,7 +27,15 @@ from spu.replication.events import (
     Tick,
 )
 from spu.replication.history import TermStart
-from spu.replication.messages import AppendAck, Attach, CommitUpdate, LogEnd, Reset, Truncate
+from spu.replication.messages import (
+    AppendAck,
+    Attach,
+    CommitUpdate,
+    LogEnd,
+    Reject,
+    Reset,
+    Truncate,
+)
 from spu.replication.state import (
     CREDITS,
     REFUSED_MAX_MS,
@@ -129,6 +137,19 @@ def test_given_a_position_or_an_ack_of_another_attachment_then_dropped() -> None
         before = dialogue.state
         assert dialogue.hear(1, late) == ()
         assert dialogue.state == before
+
+
+def test_given_an_attachment_that_another_process_answers_then_it_does_not_count() -> None:
+    """A replica was deleted and is there again, and the order to attach comes once more."""
+    dialogue = leading(A, minimum=1)
+    attached(dialogue, 1, 1)
+    dialogue.hear(1, AppendAck(TERM, 1, 1, 1))
+    dialogue.hear(1, Reject(TERM, 1, TERM))
+    before = dialogue.state
+    assert dialogue.hear(1, LogEnd(TERM, 1, "boot of another", "b2", 0, 0)) == ()
+    assert dialogue.state == before
+    dialogue.now_ms += RETRY_MS
+    assert Send(1, Attach(TERM, 3, "boot")) in dialogue.tell(Tick())
 
 
 def test_given_credits_used_up_then_no_more_is_pushed() -> None:
