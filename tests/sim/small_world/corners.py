@@ -19,7 +19,6 @@ from tests.sim.small_world.moves import moves, restarted
 from tests.sim.small_world.world import (
     Limits,
     Mail,
-    Revision,
     World,
     begin,
     feed,
@@ -92,7 +91,13 @@ def led_by(world: World, spu: int, *live: int, unclean: bool = False) -> World:
     now = world.now
     lrs = tuple(Member(i, world.nodes[i].disk.hard_state.storage) for i in live)
     term = next_election(now.term)
-    new = Revision(now.revision + 1, term, spu, lrs, term if unclean else now.unclean_term)
+    new = now._replace(
+        revision=now.revision + 1,
+        term=term,
+        leader=spu,
+        lrs=lrs,
+        unclean_term=term if unclean else now.unclean_term,
+    )
     world = replace(world, kv=(*world.kv, new))
     return told(feed(world, spu, told_to_lead(world, new)), spu)
 

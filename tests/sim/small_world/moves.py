@@ -32,6 +32,8 @@ from spu.replication.state import (
     recovered,
 )
 from tests.sim.explore import Move
+from tests.sim.small_world import membership
+from tests.sim.small_world.membership import assign
 from tests.sim.small_world.world import (
     Asked,
     Backup,
@@ -45,7 +47,6 @@ from tests.sim.small_world.world import (
     finish_cut,
     finish_promise,
     finish_push,
-    learned,
     told_to_lead,
     with_node,
 )
@@ -70,6 +71,16 @@ WEIGHTS: Final = {
     "goes back in time": 0.3,
     "the SC elects": 0.4,
     "the SC drops": 0.2,
+    "connects": 2.0,
+    "reports": 3.0,
+    "loses its session": 0.2,
+    "is wanted on": 0.5,
+    "the SC looks": 3.0,
+    "is left out": 1.0,
+    "is to delete": 2.0,
+    "deletes": 2.0,
+    "the SC forgets": 1.0,
+    "the SC buries": 1.0,
 }
 
 
@@ -85,11 +96,12 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
         for revision in world.kv:
             if revision.revision < node.since:
                 continue
+            if spu not in revision.holders:
+                continue
             news = revision.revision - node.state.newest.revision
-            if news > 0 or (news == 0 and not node.state.confirmed):
-                told = partial(feed, world, spu, learned(world, revision))
-                yield ("learns", spu, revision), told
-            if revision.leader == spu:
+            if news > 0 or (news == 0 and not (node.state.confirmed and node.assigned)):
+                yield ("learns", spu, revision), partial(assign, world, spu, revision)
+            if revision.leader == spu and node.held:
                 yield (
                     ("is to lead", spu, revision),
                     partial(feed, world, spu, told_to_lead(world, revision)),
@@ -100,7 +112,7 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
             yield ("has cut", spu), partial(finish_cut, world, spu)
         if node.pushes:
             yield ("has pushed", spu), partial(finish_push, world, spu)
-        if left.crashes:
+        if left.crashes and node.held:
             # What an fsync failed for is not read back after a crash.
             most = node.disk.synced if node.disk.broken else len(node.disk.batches)
             for kept in range(node.disk.synced, most + 1):
@@ -108,18 +120,21 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
                 if left.forgets:
                     crash = partial(_crash, world, spu, kept, forgets=True)
                     yield ("crashes", spu, kept, "and forgets"), crash
-        if left.wipes:
+        if left.wipes and node.held:
             yield ("loses its disk", spu), partial(_wipe, world, spu)
         if left.restores and Backup(node.disk, node.state.durable_lac) != node.backup:
             yield ("is copied", spu), partial(_copy, world, spu)
         if left.restores and node.backup is not None and _others_hold_all(world, spu):
             yield ("goes back in time", spu), partial(_go_back, world, spu, node.backup)
-        if left.failures and node.disk.hard_state.unfit is None:
+        if left.failures and node.held and node.disk.hard_state.unfit is None:
             yield ("fails", spu), partial(_fail, world, spu)
         if node.state.leading is not None:
             yield from _leading_moves(world, spu)
-    for asked in world.asked:
-        yield ("the SC is asked", asked), partial(answer, world, asked)
+    if world.moves:
+        yield from membership.moves(world)
+    else:
+        for asked in world.asked:
+            yield ("the SC is asked", asked), partial(answer, world, asked)
     yield from _suspicions(world)
 
 
@@ -188,6 +203,8 @@ def recovered_disk(disk: Disk) -> Disk:
 def _wipe(world: World, spu: int) -> World:
     """The disk is replaced by an empty one: another storage id, and no promises."""
     left = replace(world.left, wipes=world.left.wipes - 1)
+    if world.moves:
+        return membership.wiped(replace(world, left=left), spu)
     world = replace(world, left=left, storages=world.storages + 1)
     return _start(world, spu, Disk(HardState(fresh_storage(world, spu))), -1, fresh=True)
 
@@ -243,6 +260,7 @@ def _start(
         backup=before.backup,
         old=old or (before.old and not fresh),
         since=world.now.revision if old else before.since,
+        assigned=before.assigned,
     )
     world = feed(with_node(world, spu, node), spu, Resume())
     for peer in range(len(world.nodes)):
@@ -287,7 +305,7 @@ def _suspicions(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
             if member.spu == now.leader or not is_fit(world, member):
                 continue
             for lrs in subsets(known.lrs, member, world.min_in_sync):
-                new = Revision(now.revision + 1, next_election(now.term), member.spu, lrs)
+                new = elected(now, member.spu, lrs)
                 if left_without(world, lrs):
                     continue
                 yield ("the SC elects", new), partial(_decide, less, new)
@@ -305,6 +323,12 @@ def _suspicions(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
 def left_without(world: World, lrs: Members) -> bool:
     """Whether only old disks would be left live: what then happens is not promised to be found."""
     return any(node.old for node in world.nodes) and not holds_all(world, lrs)
+
+
+def elected(now: Revision, leader: int, lrs: Members) -> Revision:
+    """The revision that comes of an election."""
+    term = next_election(now.term)
+    return now._replace(revision=now.revision + 1, term=term, leader=leader, lrs=lrs)
 
 
 def _decide(world: World, new: Revision) -> World:

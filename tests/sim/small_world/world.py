@@ -48,13 +48,50 @@ class ViolationError(AssertionError):
 
 
 class Revision(NamedTuple):
-    """What the KV holds of the partition at one revision."""
+    """What the KV holds of the partition at one revision. ``replicas``, ``joining`` and ``leaving``
+    are as in its spec, but never None."""
 
     revision: int
     term: int
     leader: int
     lrs: Members
     unclean_term: int = 0
+    replicas: tuple[int, ...] = ()
+    joining: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        return (*self.replicas, *self.leaving)
+
+
+class Grave(NamedTuple):
+    """A tombstone in the KV, and the revision that brought it."""
+
+    spu: int
+    storage: str | None
+    revision: int
+
+
+class Told(NamedTuple):
+    """What an SPU reports of its replica."""
+
+    storage: str
+    fit: bool
+    leads: bool
+    term: int
+    revision: int
+    assigned: bool
+    last_term: int
+    leo: int
+
+
+class Session(NamedTuple):
+    """What the SC has heard in a session: of the replica, if there is one, and which deletion was
+    done last."""
+
+    told: Told | None = None
+    deleted: Grave | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +123,10 @@ class Node:
 
     ``backup`` is a copy of the disk. ``old``: that copy has replaced the disk, and was not rebuilt
     since. ``since`` is the revision of the KV at that time: sessions of before are over.
+
+    Where replicas move, an SPU may have no replica (``held``), and its replica may be stopped
+    because a complete list left it out (``assigned``). ``session`` is None while the SC does not
+    hear it. ``order`` is the deletion that it is to do, ``done`` the last that it did.
     """
 
     disk: Disk
@@ -96,6 +137,11 @@ class Node:
     backup: Backup | None = None
     old: bool = False
     since: int = 0
+    held: bool = True
+    assigned: bool = True
+    session: Session | None = None
+    order: Grave | None = None
+    done: Grave | None = None
 
 
 class Mail(NamedTuple):
@@ -114,7 +160,8 @@ class Asked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much of what may happen. ``forgets``: a crash may lose the last add confirmed, which is
-    persisted only now and then."""
+    persisted only now and then. ``wishes``: who is to hold the partition, one after the other.
+    ``silences``: how many sessions with the SC may end."""
 
     elections: int = 1
     records: int = 1
@@ -126,12 +173,18 @@ class Limits:
     failures: int = 0
     restores: int = 0
     forgets: bool = False
+    wishes: tuple[tuple[int, ...], ...] = ()
+    silences: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything there is. ``committed`` is what any leader ever called committed, by offset;
-    ``elections`` are the SPUs that asked for another leader, with their terms."""
+    ``elections`` are the SPUs that asked for another leader, with their terms.
+
+    ``moves``: replicas may move, and the SC is the real one (`tests.sim.small_world.membership`),
+    beside what it suspects. In a ``prompt`` world it hears at once what SPUs have to report.
+    """
 
     nodes: tuple[Node, ...]
     kv: tuple[Revision, ...]
@@ -144,6 +197,9 @@ class World:
     storages: int = 0
     boots: int = 0
     slow: bool = False
+    moves: bool = False
+    prompt: bool = False
+    graves: frozenset[Grave] = frozenset()
 
     @property
     def now(self) -> Revision:
@@ -152,15 +208,45 @@ class World:
 
 def begin(spus: int, min_in_sync: int, limits: Limits, *, slow: bool = False) -> World:
     """A partition whose first leader has all others in its live replica set."""
-    members = tuple(Member(i, f"s{i}") for i in range(spus))
-    first = Revision(1, next_election(0), 0, members)
+    return _begun(tuple(range(spus)), spus, min_in_sync, limits, slow=slow)
+
+
+def begin_with_moves(
+    replicas: tuple[int, ...], spus: int, min_in_sync: int, limits: Limits, *, prompt: bool = False
+) -> World:
+    """The same with real controllers and more SPUs than replicas, which may move. SPU 0 leads."""
+    return _begun(replicas, spus, min_in_sync, limits, moves=True, prompt=prompt)
+
+
+def _begun(
+    replicas: tuple[int, ...],
+    spus: int,
+    min_in_sync: int,
+    limits: Limits,
+    *,
+    slow: bool = False,
+    moves: bool = False,
+    prompt: bool = False,
+) -> World:
+    members = tuple(Member(i, f"s{i}") for i in replicas)
+    first = Revision(1, next_election(0), 0, members, replicas=replicas)
     nodes = []
-    for member in members:
-        hard_state = HardState(member.storage)
-        state = ReplicaState(member.spu, f"b0.{member.spu}", hard_state, proven=True)
-        nodes.append(Node(Disk(hard_state), state))
-    world = World(tuple(nodes), (first,), min_in_sync, limits, storages=spus, slow=slow)
     for spu in range(spus):
+        hard_state = HardState(f"s{spu}")
+        state = ReplicaState(spu, f"b0.{spu}", hard_state, proven=True)
+        node = Node(Disk(hard_state), state, session=Session() if moves else None)
+        nodes.append(node if spu in replicas else absent(spu, node))
+    world = World(
+        tuple(nodes),
+        (first,),
+        min_in_sync,
+        limits,
+        storages=spus,
+        slow=slow,
+        moves=moves,
+        prompt=prompt,
+    )
+    for spu in replicas:
         for peer in range(spus):
             if peer != spu:
                 world = feed(world, spu, LinkUp(peer))
@@ -168,14 +254,55 @@ def begin(spus: int, min_in_sync: int, limits: Limits, *, slow: bool = False) ->
     return feed(world, 0, told_to_lead(world, first))
 
 
+def absent(spu: int, node: Node) -> Node:
+    """The SPU without a replica."""
+    nothing = HardState("")
+    return Node(
+        Disk(nothing),
+        ReplicaState(spu, "", nothing),
+        since=node.since,
+        held=False,
+        session=node.session,
+    )
+
+
 def feed(world: World, spu: int, event: Input, now_ms: int = 0) -> World:
-    """One input to one replica, and everything that follows at once."""
+    """One input to one replica, and everything that follows at once; nothing where there is no
+    replica."""
     node = world.nodes[spu]
+    if not node.held:
+        return world
     state, outputs = step(node.state, event, now_ms)
     world = with_node(world, spu, replace(node, state=state))
     for output in outputs:
         world = _carry_out(world, spu, output, now_ms)
-    return world
+    return reported(world, spu) if world.prompt else world
+
+
+def reported(world: World, spu: int) -> World:
+    """The SC hears what an SPU has to report, if there is a session."""
+    node = world.nodes[spu]
+    if node.session is None:
+        return world
+    return with_node(world, spu, replace(node, session=Session(report_of(node), node.done)))
+
+
+def report_of(node: Node) -> Told | None:
+    """What an SPU reports of its replica now; None where it has none."""
+    if not node.held:
+        return None
+    state = node.state
+    known, log = state.hard_state, state.log
+    return Told(
+        known.storage,
+        state.newest.unfit is None,
+        state.may_append,
+        known.term,
+        known.revision,
+        node.assigned,
+        log.last_term,
+        log.leo,
+    )
 
 
 def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
@@ -287,13 +414,12 @@ def _commit(world: World, spu: int, lac: int) -> World:
 
 def learned(world: World, known: Revision) -> PartitionUpdated:
     """What the SC tells every replica of a revision."""
-    replicas = tuple(range(len(world.nodes)))
     return PartitionUpdated(
         known.revision,
         known.term,
         known.leader,
         known.lrs,
-        replicas,
+        known.holders,
         world.min_in_sync,
         unclean_term=known.unclean_term,
     )
@@ -301,10 +427,9 @@ def learned(world: World, known: Revision) -> PartitionUpdated:
 
 def told_to_lead(world: World, known: Revision) -> Elected:
     """What the SC tells the leader of a revision."""
-    replicas = tuple(range(len(world.nodes)))
     unclean = known.unclean_term == known.term
     return Elected(
-        known.revision, known.term, known.lrs, replicas, world.min_in_sync, unclean=unclean
+        known.revision, known.term, known.lrs, known.holders, world.min_in_sync, unclean=unclean
     )
 
 
@@ -349,6 +474,24 @@ def check(world: World) -> None:
             continue
         if durable[: len(world.committed)] != world.committed:
             raise ViolationError(f"{member} is live with {durable}, committed is {world.committed}")
+    if world.moves:
+        _check_members(world)
+
+
+def _check_members(world: World) -> None:
+    """Who is live holds a replica, the leader among them; nothing that counts is to be deleted."""
+    now = world.now
+    live = {member.spu for member in now.lrs}
+    if now.leader not in live or not live <= set(now.holders):
+        raise ViolationError(f"not all that are live hold a replica: {now}")
+    counted = set(now.lrs)
+    for node in world.nodes:
+        leading = node.state.leading
+        if leading is not None and election_term(leading.term) == now.term:
+            counted |= set(node.state.hard_state.lrs)
+    for grave in world.graves:
+        if any(grave.spu == m.spu and grave.storage in (None, m.storage) for m in counted):
+            raise ViolationError(f"{grave}, and {sorted(counted)} count: {now}")
 
 
 def is_behind(world: World, spu: int) -> bool:

@@ -1,0 +1,70 @@
+"""Deliberate bugs of moves: each breaks one rule, and a test must see it.
+
+They break what whole clusters run as well, but for the rules that the small world has in the place
+of an SPU's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sc.controllers import partition, spu
+from sc.controllers.membership import begin, drain, rebalance, resize, steps
+from spu.replication import core
+from tests.sim.cluster import faults
+from tests.sim.mutants import Mutant, edited
+from tests.sim.small_world import membership
+
+_BEGINNERS: Final = (drain, rebalance, resize, membership)
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "a move ends before the leader knows that some have left": edited(
+        steps,
+        "next_step",
+        "report is None or not view.knows(report, partition)",
+        "False",
+        partition,
+    ),
+    "a leader leaves while it leads": edited(
+        steps, "next_step", "if leader in leaving:", "if False:", partition
+    ),
+    "a move does not wait for who catches up": edited(
+        steps, "_too_early", "if behind:", "if False:"
+    ),
+    "a replica takes over that is not live": edited(steps, "_successor", " if i in live", ""),
+    "an SPU gets a partition back before it has deleted it": edited(
+        begin,
+        "begin",
+        "view.store.tombstone(spu_id, partition.uid) is not None",
+        "False",
+        *_BEGINNERS,
+    ),
+    "who leaves is forgotten when others are wanted": edited(
+        begin,
+        "respecified",
+        "for i in spec.holders",
+        "for i in spec.replicas",
+        *_BEGINNERS,
+        faults,
+    ),
+    "a newcomer that is not wanted any more stays live": edited(
+        begin,
+        "respecified",
+        "for i in spec.holders",
+        "for i in settled | set(spec.leaving or ())",
+        *_BEGINNERS,
+        faults,
+    ),
+    "a tombstone is forgotten before it is obeyed": edited(
+        spu, "_session_actions", "session.deleted.get(tombstone.uid) != tombstone", "False"
+    ),
+    "what replaced a deleted storage is forgotten": edited(
+        spu, "_session_actions", "(left := _rebuilt(view, tombstone)) is None", "True"
+    ),
+    "a leader does not attach who is added": edited(
+        core, "_hard_state_persisted", "attachments.attach_new(state, now_ms)", "state, ()"
+    ),
+    "a leader keeps what it knew of who has left": edited(
+        core, "_update_partition", "if p.spu in event.replicas", ""
+    ),
+}
