@@ -68,3 +68,25 @@ MUTANTS: Final[dict[str, Mutant]] = {
         core, "_update_partition", "if p.spu in event.replicas", ""
     ),
 }
+
+#: What the small world does not have: assignments by the SC, minimums, drains.
+OF_CLUSTERS: Final[dict[str, Mutant]] = {
+    "who leaves is told nothing": edited(
+        partition,
+        "_assignments",
+        "for spu_id in partition.spec.holders:",
+        "for spu_id in partition.spec.replicas:",
+    ),
+    "who leaves is sent no records": edited(
+        partition,
+        "assignment_of",
+        "replicas=partition.spec.holders",
+        "replicas=partition.spec.replicas",
+    ),
+    "a drain ends while replicas move": edited(
+        drain, "drain", "left = len(held)", "left = sum(not p.spec.moves for p in held)", spu
+    ),
+    "the minimum rises before replicas are live": edited(
+        resize, "settings_for_now", "if higher and few and", "if False and"
+    ),
+}

@@ -15,6 +15,7 @@ from sc.controller import GRACE_MS, RESYNC_S
 from sc.controllers import reconcile
 from sc.controllers.actions import (
     Action,
+    BeginMove,
     EndMove,
     Key,
     RegisterSpu,
@@ -40,7 +41,7 @@ from sc.store.suspicions import TICK_MS
 from sc.store.view import SessionState, View
 from schemas.control.messages import AssignPartitions, Hello, Message, Report, SpuRequest, Stamp
 from schemas.control.session_end import SessionEnd
-from schemas.objects.partition import Partition, PartitionStatus
+from schemas.objects.partition import Partition, PartitionSpec, PartitionStatus
 from tests.sim.cluster.clock import Call
 from tests.sim.cluster.kv import DeposedError, Written
 from tests.sim.cluster.network import SC
@@ -49,7 +50,7 @@ from tests.sim.cluster.session import SUSPICION_US, Session
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
-Writing = WriteStatus | EndMove | RemoveTombstone | ReplaceTombstone
+Writing = WriteStatus | BeginMove | EndMove | RemoveTombstone | ReplaceTombstone
 CAUSE = "sim"
 #: How long it takes at most until a lost compare-and-swap is computed anew.
 RETRY_US = (50_000, 150_000)
@@ -219,7 +220,7 @@ class SimSc:
         match action:
             case WriteStatus(Partition(), _):
                 return self.world.kv.partition(action.object.name)
-            case EndMove():
+            case BeginMove() | EndMove():
                 return self.world.kv.partition(action.partition.name)
             case _:
                 return None
@@ -229,10 +230,12 @@ class SimSc:
         match action:
             case WriteStatus(obj, status):
                 return kv.swap(office, obj, obj.with_status(status))
+            case BeginMove(partition, spec, spus):
+                if any(kv.has_grave(spu.spec.spu_id, partition.uid) for spu in spus):
+                    return None
+                return kv.swap(office, partition, _respecified(partition, spec))
             case EndMove(partition, spec, graves):
-                moved = partition.model_copy(update={"spec": spec})
-                moved = moved.with_metadata(generation=partition.generation + 1)
-                return kv.swap(office, partition, moved, graves)
+                return kv.swap(office, partition, _respecified(partition, spec), graves)
             case RemoveTombstone(grave):
                 return kv.dig(office, grave)
             case ReplaceTombstone(partition, grave):
@@ -289,7 +292,9 @@ class SimSc:
     def _carry_out(self, key: Key, actions: tuple[Action, ...]) -> None:
         for at, action in enumerate(actions):
             match action:
-                case WriteStatus() | EndMove() | RemoveTombstone() | ReplaceTombstone():
+                case (
+                    WriteStatus() | BeginMove() | EndMove() | RemoveTombstone() | ReplaceTombstone()
+                ):
                     delay = self.world.chance.randint(200, 4_000)
                     if self.slow_us:
                         delay += self.world.chance.randint(0, self.slow_us)
@@ -441,6 +446,11 @@ class SimSc:
             self._outboxes[session.spu].sent()
             self._dispatcher.refused(session.spu)
             self._send_next(session)
+
+
+def _respecified(partition: Partition, spec: PartitionSpec) -> Partition:
+    changed = partition.model_copy(update={"spec": spec})
+    return changed.with_metadata(generation=partition.generation + 1)
 
 
 def restored(partition: Partition) -> Partition:
