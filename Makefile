@@ -105,7 +105,7 @@ sim: setup  ## The control loop, replicas and clusters over SEEDS random worlds 
 	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \
 	  --hypothesis-seed=$(SEED) --timeout 7200
 	@RUNNEL_SIM_WALKS=$(SEEDS) RUNNEL_SIM_SEED=$(SEED) $(BIN)/python -m pytest -q \
-	  tests/sim/test_replication.py -k test_walks --timeout 7200
+	  tests/sim/test_replication.py tests/sim/test_moves.py -k test_walks --timeout 7200
 	@$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --seed $(SEED)
 
 # Atheris has no dependencies, and nothing else needs it: it lies beside the locked packages.

@@ -10,7 +10,7 @@ from typing import Final
 
 from sc.controllers import partition, spu
 from sc.controllers.membership import begin, drain, rebalance, resize, steps
-from spu.replication import core
+from spu.replication import core, leader
 from tests.sim.cluster import faults
 from tests.sim.mutants import Mutant, edited
 from tests.sim.small_world import membership
@@ -63,6 +63,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "a leader does not attach who is added": edited(
         core, "_hard_state_persisted", "attachments.attach_new(state, now_ms)", "state, ()"
+    ),
+    "another process may answer an attachment": edited(
+        leader, "on_log_end", 'progress.boot not in ("", message.boot)', "False"
     ),
     "a leader keeps what it knew of who has left": edited(
         core, "_update_partition", "if p.spu in event.replicas", ""

@@ -16,9 +16,17 @@ from typing import Final
 
 import pytest
 
+from tests.sim.cluster.mutants import MUTANTS as OF_LIVES
 from tests.sim.explore import FailureError, exhaust, wander
 from tests.sim.moving_mutants import MUTANTS
-from tests.sim.small_world.corners import NOTHING, chosen, from_here
+from tests.sim.small_world.corners import (
+    NOTHING,
+    chosen,
+    delivered,
+    from_here,
+    replicated,
+    silent,
+)
 from tests.sim.small_world.healing import heal
 from tests.sim.small_world.membership import delete
 from tests.sim.small_world.moves import WEIGHTS, moves
@@ -172,7 +180,10 @@ UNHEALED: Final[dict[str, Callable[[], World]]] = {
     "what replaced a deleted storage is forgotten": rebuilt,
 }
 #: What has a test of its own below.
-SCRIPTED: Final = {"an SPU gets a partition back before it has deleted it"}
+SCRIPTED: Final = {
+    "an SPU gets a partition back before it has deleted it",
+    "another process may answer an attachment",
+}
 
 
 def test_every_deliberate_bug_has_a_test() -> None:
@@ -193,6 +204,35 @@ def test_given_a_deliberate_bug_then_a_move_does_not_end(bug: str) -> None:
         world = UNHEALED[bug]()
         with pytest.raises(ViolationError, match="it does not come back"):
             heal(world, links_break=False)
+
+
+def attached_twice() -> World:
+    """An order to attach comes to the replica that SPU 1 has to delete, and once more to the one
+    that is made in its place."""
+    world = chosen(gone_with_its_disk(), "('attaches', 0, 1")
+    order = world.mail
+    world = chosen(silent(replicated(world)), "('connects', 1", "('is left out', 1")
+    world = chosen(delivered(world), "('is to delete'", "('deletes', 1", "('the SC forgets'")
+    world = chosen(world, "('is wanted on'", "('learns', 1", "('learns', 0, Revision(revision=5")
+    world = replicated(replace(silent(world), mail=order))
+    asked = [come for move, come in moves(world) if move[0] == "the SC looks" and move[1]]
+    return asked[0]() if asked else world
+
+
+def test_given_an_attachment_that_came_twice_then_only_who_answered_it_counts() -> None:
+    check(attached_twice())
+    with MUTANTS["another process may answer an attachment"]():
+        world = attached_twice()
+        with pytest.raises(ViolationError, match="is live with"):
+            check(world)
+
+
+def test_given_a_move_that_does_not_wait_for_enough_then_a_corner_shows_it() -> None:
+    world = CORNERS["too few would stay"]()
+    exhaust(world, moves, check, most=NEAR)
+    bug = OF_LIVES["those that leave go before others are live"]
+    with bug(), pytest.raises(FailureError, match="stay"):
+        exhaust(world, moves, check, most=NEAR)
 
 
 def ordered_to_delete_late() -> bool:

@@ -43,9 +43,9 @@ def wanted(world: World, *spus: int) -> World:
     return chosen(from_here(world, replace(NOTHING, wishes=(spus,))), "('is wanted on'")
 
 
-def led(*replicas: int, of: int, prompt: bool = True) -> World:
+def led(*replicas: int, of: int, minimum: int = 1, prompt: bool = True) -> World:
     """SPU 0 leads, and all replicas are live."""
-    world = begin_with_moves(replicas, of, 1, NOTHING, prompt=prompt)
+    world = begin_with_moves(replicas, of, minimum, NOTHING, prompt=prompt)
     for _ in range(2):
         world = round_of(world, 0)
     assert live(*replicas)(world)
@@ -97,6 +97,14 @@ def preferred_is_away() -> World:
     return from_here(chosen(world, "('loses its session', 3"))
 
 
+def too_few() -> World:
+    """SPU 2 is to come instead of SPU 1, and has gone away; the minimum is two."""
+    world = wanted(led(0, 1, of=3, minimum=2), 0, 2)
+    return from_here(
+        chosen(from_here(world, replace(NOTHING, silences=1)), "('loses its session', 2")
+    )
+
+
 def gone_with_its_disk() -> World:
     """SPU 1 went away before it was to go, so that a tombstone means any storage that it has. It is
     wanted again."""
@@ -141,6 +149,7 @@ CORNERS: Final[dict[str, Callable[[], World]]] = {
     "who leaves is live no more": left,
     "a move has ended": ended,
     "who is preferred is away": preferred_is_away,
+    "too few would stay": too_few,
     "who went away is wanted again": gone_with_its_disk,
     "who has deleted it is wanted again": deleted_and_wanted,
     "a replica that is to go began anew": rebuilt,
