@@ -1,7 +1,16 @@
 """Deliberate bugs of moves: each breaks one rule, and a test must see it.
 
-They break what whole clusters run as well, but for the rules that the small world has in the place
-of an SPU's.
+`MUTANTS` show in the small world, `OF_CLUSTERS` in scenes of whole clusters.
+
+Three changes of guards are no bugs, because nothing that they let in does harm:
+
+- `live_set._joining` without the look at who is to hold a replica. Who leaves then joins again, and
+  the next look takes it out again. Once the leader has told that it knows the set without it, the
+  end of the move is the answer to whatever it asked for. Only writes are lost by it.
+- A tombstone that means any storage, where it names one. `begin` gives an SPU nothing that still
+  has a tombstone, so what it finds there is never live. Names hold where a KV was restored.
+- `election.candidates` without the look at holders: all that are live are holders
+  (`tests.sim.small_world.world.check`).
 """
 
 from __future__ import annotations
