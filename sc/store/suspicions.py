@@ -18,9 +18,10 @@ second time on it is *flapping*: the last candidate in elections. Ends that the 
 for do not count.
 
 If no SPU has a session, nothing can be elected, so all suspects get their time anew when the first
-SPU returns. Times are in the milliseconds of the controllers' ``now_ms``. Neighbours:
-`sc.store.view` asks, `sc.dispatch.metadata` tells about sessions, `sc.controller` observes the
-clock.
+SPU returns. SPUs that fell silent together may share a line to the SC: when one of them returns,
+the others are suspect for `RETURN_MS`, so that nothing moves to the one that was faster. Times are
+in the milliseconds of the controllers' ``now_ms``. Neighbours: `sc.store.view` asks,
+`sc.dispatch.metadata` tells about sessions, `sc.controller` observes the clock.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from schemas.control.session_end import SessionEnd
 #: How long a suspect SPU may take to connect again. More than the longest pause between two
 #: attempts of an SPU.
 RECONNECT_MS = 1_500
+#: How long the others may take that fell silent together with an SPU that has returned: an attempt
+#: to connect that began before the line was there, the pause after it, and another attempt.
+RETURN_MS = 3_000
 #: How often the SC looks at its clock to find out whether it lags.
 TICK_MS = 100
 #: The SC lags if it looks at its clock later than it should by more than two heartbeats.
@@ -59,6 +63,8 @@ class Suspicions:
     _gone: set[int] = field(default_factory=set, init=False)
     #: Until when each SPU is suspect. While no SPU has a session, those whose time is over stay.
     _until_ms: dict[int, int] = field(default_factory=dict, init=False)
+    #: When each SPU fell silent that has not been heard of since.
+    _silent_ms: dict[int, int] = field(default_factory=dict, init=False)
     _losses_ms: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False)
     _ticked_ms: int | None = field(default=None, init=False)
     _lagged_ms: int | None = field(default=None, init=False)
@@ -107,6 +113,13 @@ class Suspicions:
                 self._until_ms[other] = now_ms + self._wait_ms(other, now_ms)
             revived = frozenset(self._until_ms)
         self._connected.add(spu_id)
+        fell_ms = self._silent_ms.pop(spu_id, None)
+        if fell_ms is not None:
+            for other, other_ms in self._silent_ms.items():
+                waits = self.until_ms(other) > now_ms and other not in revived
+                if abs(other_ms - fell_ms) <= TOGETHER_MS and not waits:
+                    self._until_ms[other] = max(self.until_ms(other), now_ms + RETURN_MS)
+                    revived |= {other}
         return revived
 
     def ended(self, spu_id: int, end: SessionEnd, now_ms: int, quiet: int = 0) -> None:
@@ -119,6 +132,8 @@ class Suspicions:
         connected = len(self._connected)
         self._connected.discard(spu_id)
         self._until_ms.pop(spu_id, None)
+        if end is SessionEnd.SILENT:
+            self._silent_ms[spu_id] = now_ms
         if end is SessionEnd.GOODBYE:
             self._gone.add(spu_id)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sc.store.suspicions import RECONNECT_MS, TICK_MS, Suspicions
+from sc.store.suspicions import RECONNECT_MS, RETURN_MS, TICK_MS, Suspicions
 from sc.store.view import Liveness
 from schemas.control.session_end import SessionEnd
 from tests.unit.sc.builders import session_of, spu_of, view_of
@@ -213,9 +213,9 @@ def test_given_all_lost_touch_then_the_first_return_gives_the_others_their_time(
         found.ended(spu_id, SessionEnd.SILENT, NOW, quiet)
     back = NOW + 20_000
     assert found.opened(2, back) == {1, 3}
-    assert (found.until_ms(1), found.until_ms(3)) == (back + 1_500, back + 1_500)
+    assert (found.until_ms(1), found.until_ms(3)) == (back + RETURN_MS, back + RETURN_MS)
     assert found.opened(1, back + 100) == frozenset()
-    assert found.until_ms(3) == back + 1_500
+    assert found.until_ms(3) == back + RETURN_MS
 
 
 def test_given_some_stayed_then_a_return_gives_nobody_time() -> None:
@@ -250,3 +250,44 @@ def test_in_the_grace_of_a_new_sc_an_spu_that_had_a_session_is_judged_by_its_end
     assert (view.liveness(1, after_ms) is Liveness.OFFLINE) == gone
     suspicions.opened(1, after_ms)
     assert not suspicions.is_gone(1)
+
+
+def fallen(*silent_at: tuple[int, int]) -> Suspicions:
+    """Of six SPUs that were connected, these fell silent so long after `NOW`, each alone."""
+    found = connected(1, 2, 3, 4, 5, 6)
+    for spu_id, after_ms in silent_at:
+        found.tick(NOW + after_ms)
+        found.ended(spu_id, SessionEnd.SILENT, NOW + after_ms)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("silent_at", "revived"),
+    [
+        pytest.param(((1, 0), (2, 80)), {2}, id="given-two-together-then-the-other"),
+        pytest.param(((1, 0), (2, 500), (3, 900)), {2, 3}, id="given-three-then-both-others"),
+        pytest.param(((2, 0), (1, 1_000)), {2}, id="given-the-later-one-returns-then-the-other"),
+        pytest.param(((1, 0), (2, 1_001)), set(), id="given-not-together-then-none"),
+    ],
+)
+def test_given_one_of_a_site_returns_then_its_fellows_have_time(
+    silent_at: tuple[tuple[int, int], ...], revived: set[int]
+) -> None:
+    found, back = fallen(*silent_at), NOW + 60_000
+    assert found.opened(1, back) == revived
+    for spu_id, _ in silent_at:
+        assert found.until_ms(spu_id) == (back + RETURN_MS if spu_id in revived else 0)
+
+
+def test_given_a_fellow_that_stays_away_then_it_is_suspect_once() -> None:
+    found = fallen((1, 0), (2, 0))
+    found.opened(1, NOW + 10_000)
+    found.ended(1, SessionEnd.SILENT, NOW + 20_000)
+    assert found.opened(1, NOW + 30_000) == frozenset()
+    assert found.until_ms(2) < NOW + 30_000
+
+
+def test_given_a_fellow_whose_process_ended_then_nobody_waits_for_it() -> None:
+    found = fallen((1, 0))
+    found.ended(2, SessionEnd.LOST, NOW + 10)
+    assert found.opened(1, NOW + 10_000) == frozenset()
