@@ -198,7 +198,10 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
     for spu in spus:
         state, reason = spu.status.resolution, spu.status.reason
         because = f": {reason}" if reason else ""
-        start = f"start it, or delete it: runnel delete spu {spu.name}"
+        start = (
+            "start it, or open its way to the private port of the SC; if it is gone for good:"
+            f" runnel delete spu {spu.name}"
+        )
         if spu.spec.group is not None:
             start = f"its SC keeps its process running; see: runnel cluster logs {spu.name}"
         # An online SPU has a reason only if something is wrong with it: it holds replicas that
