@@ -46,6 +46,8 @@ RETRY_BASE_MS: Final = 50.0
 RETRY_CAP_MS: Final = 500.0
 #: A connection that is lost sooner would be lost as soon again.
 LASTING_S: Final = 1.0
+#: The end of a connection that lasted as long is always logged; others once, then counted.
+STEADY_S: Final = 60.0
 #: For how long a peer cannot be reached before that counts: it may only be starting.
 UNREACHABLE_S: Final = 3.0
 #: How long the reason stays before another one takes its place.
@@ -226,9 +228,13 @@ class Peers:
         del self._connections[peer]
         if self._closed:
             return
-        _log.warning("lost a peer", peer=peer, reason=reason)
+        now_s = asyncio.get_running_loop().time()
+        lasted_s = now_s - self._since[peer]
+        times = self._failed.due(f"SPU {peer}", reason, now_s)
+        if times is not None or lasted_s >= STEADY_S:
+            _log.warning("lost a peer", peer=peer, reason=reason, times=times or 1)
         backoff = self._backoff(peer)
-        if asyncio.get_running_loop().time() - self._since[peer] < LASTING_S:
+        if lasted_s < LASTING_S:
             backoff.attempts += 1
         else:
             backoff.reset()
@@ -267,7 +273,6 @@ class Peers:
         backoff = self._backoff(peer)
         if backoff.attempts:
             await asyncio.sleep(backoff.next_ms() / 1000)
-        told: str | None = None
         while peer in self.wanted and peer not in self._connections:
             address = self._addresses.get(peer)
             if address is None:
@@ -279,10 +284,12 @@ class Peers:
             except (OSError, ValueError, OverflowError, RunnelError) as error:
                 reason = _in_words(error)
                 self._note_failure(address, reason)
-                if reason != told:
-                    place = f"{address.host}:{address.port}"
-                    _log.warning("cannot reach a peer", peer=peer, address=place, reason=reason)
-                told = reason
+                place = f"{address.host}:{address.port}"
+                now_s = asyncio.get_running_loop().time()
+                if (times := self._failed.due(f"SPU {peer} at {place}", reason, now_s)) is not None:
+                    _log.warning(
+                        "cannot reach a peer", peer=peer, address=place, reason=reason, times=times
+                    )
                 self._handler.find_peers((peer,))
                 await asyncio.sleep(backoff.next_ms() / 1000)
 

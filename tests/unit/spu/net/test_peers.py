@@ -17,10 +17,11 @@ from structlog.testing import capture_logs
 from schemas.backoff import Backoff
 from schemas.control.messages import Peer
 from schemas.control.proof import PeerEnd, peer_proof
-from schemas.errors import ErrorCode
+from schemas.errors import ErrorCode, UnreachableError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import set_offset_and_term
 from schemas.wire.protocol import MAX_FIRST_FRAME_BYTES, PREFIX, pack_frame, unpack_frame
+from schemas.wire.tcp_info import Pace
 from spu.net import peers as peers_module
 from spu.net.peer_connection import PeerConnection
 from spu.net.peers import Peers
@@ -624,3 +625,56 @@ async def test_given_new_peers_that_dial_this_spu_then_it_asks_for_their_keys(on
     assert [peer for peer in one.handler.sought if peer > 1] == [2, 3]
     one.peers.keep({0, 2, 3, 4})
     assert [peer for peer in one.handler.sought if peer > 1] == [2, 3, 4]
+
+
+async def test_given_a_long_line_then_silence_may_last_longer_and_is_not_the_kernels_affair(
+    zero: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.net.peer_connection.PING_EVERY_S", 0.001)
+    # As many intervals more as a test waits at most, and then none.
+    paces = [Pace(2_000.0, 0)] * 10
+    monkeypatch.setattr(
+        "spu.net.peer_connection.pace", lambda _: paces.pop() if paces else Pace(0.1, 0)
+    )
+    await zero.greeted(1)
+    connection = zero.peers.connection(1)
+    assert connection is not None
+    assert connection._transport is not None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        found = connection._transport.get_extra_info("socket")
+        assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+    await until(lambda: zero.handler.news == [("up", 1), ("down", 1)])
+    assert not paces
+
+
+async def test_given_reasons_that_take_turns_then_each_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spu.net.peers.RETRY_CAP_MS", 1.0)
+    reasons = ["no route to host", "no answer"] * 10
+
+    async def refuse(*_: object) -> None:
+        raise UnreachableError(reasons.pop() if reasons else "no answer")
+
+    monkeypatch.setattr(peers_module, "dial", refuse)
+    one = await listening(1)
+    one.knows(0, 9)
+    with capture_logs() as logs:
+        one.peers.keep((0,))
+        await until(lambda: not reasons)
+    await close(one)
+    told = [line["reason"] for line in logs if line["event"] == "cannot reach a peer"]
+    assert sorted(told) == ["no answer", "no route to host"]
+
+
+@pytest.mark.parametrize(("lasted_s", "lines"), [(10.0, 1), (60.0, 3)])
+async def test_given_a_line_that_flaps_then_its_losses_are_counted_and_steady_ones_logged(
+    zero: Spu, lasted_s: float, lines: int
+) -> None:
+    with capture_logs() as logs:
+        for times in (1, 2, 3):
+            raw = await zero.greeted(1)
+            zero.peers._since[1] -= lasted_s
+            raw.close()
+            await until(lambda n=times: len(zero.handler.news) == 2 * n)
+    assert [line["event"] for line in logs].count("lost a peer") == lines
