@@ -13,13 +13,15 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import aiohttp
 from pydantic import ValidationError
 
-from connection_manager.session import MAX_MESSAGE_BYTES, Session
+from connection_manager.session import MAX_MESSAGE_BYTES, SLOWEST_BYTES_S, Session
+from connection_manager.turned_away import TurnedAway
 from schemas.backoff import Backoff
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
@@ -48,6 +50,11 @@ CONNECT_TIMEOUT_S = 1.0
 #: How long an SC has to answer the first request while others are known: one that stands still
 #: accepts connections all the same.
 GREETING_TIMEOUT_S = 1.5
+#: Every third round of attempts has more time, by this factor: on some lines an answer takes
+#: seconds. Most rounds are short, so that the end of a cut is noticed soon.
+PATIENT: Final = 3
+#: The end of a session that lasted as long is always logged; others once, then counted.
+STEADY_S: Final = 60.0
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
 #: Why a connection ends, as much of it as a close frame takes.
@@ -103,19 +110,32 @@ class ControllerLink:
         self._let_in = False
         #: Whether the last session ended because the SC said nothing more.
         self._fell_silent = False
+        self._logged = TurnedAway()
 
     async def run(self) -> None:
         """Keep a session open. Ends only by cancellation."""
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=limits) as http:
-            while True:
-                reason = await self._try_all(http)
-                if reason != self.trouble:
-                    log.warning("not connected to the SC", reason=reason)
-                self.trouble = reason
-                await asyncio.sleep(self._backoff.next_ms() / 1000)
+        while True:
+            began_s = time.monotonic()
+            times_as_long = PATIENT if self._backoff.attempts % 3 == 2 else 1
+            limits = aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT_TIMEOUT_S * times_as_long
+            )
+            async with aiohttp.ClientSession(timeout=limits) as http:
+                reason = await self._try_all(http, times_as_long)
+            self._log(reason, began_s)
+            self.trouble = reason
+            await asyncio.sleep(self._backoff.next_ms() / 1000)
 
-    async def _try_all(self, http: aiohttp.ClientSession) -> str:
+    def _log(self, reason: str, began_s: float) -> None:
+        """Log why there is no session: once, then how often, unless one had lasted."""
+        now_s = time.monotonic()
+        times = self._logged.due("", reason, now_s)
+        if times is not None:
+            log.warning("not connected to the SC", reason=reason, times=times)
+        elif self._let_in and now_s - began_s >= STEADY_S:
+            log.warning("not connected to the SC", reason=reason)
+
+    async def _try_all(self, http: aiohttp.ClientSession, times_as_long: int = 1) -> str:
         """Try each SC once, and each that one of them names as the leader; why all of them, or the
         one that had let this SPU in, ended the connection."""
         last = [self._address] if self._address else []
@@ -124,6 +144,7 @@ class ControllerLink:
         waiting = [*others, *last] if self._fell_silent else [*last, *others]
         tried: dict[str, str] = {}
         patience_s = ANSWER_TIMEOUT_S if len(set(waiting)) == 1 else GREETING_TIMEOUT_S
+        patience_s *= times_as_long
         while waiting:
             self._address = waiting.pop(0)
             if self._address in tried:
@@ -213,9 +234,12 @@ class ControllerLink:
         proof = None if secret is None else spu_proof(secret, exchange)
         first, later = hello_parts(hello)
         messages: list[Message] = [Prove(proof=proof), first, *later]
+        sent = 0
         for message in messages:
-            await socket.send_str(Envelope(cause=cause, body=message).encode())
-        welcome = await self._welcome(socket)
+            text = Envelope(cause=cause, body=message).encode()
+            await socket.send_str(text)
+            sent += len(text)
+        welcome = await self._welcome(socket, sent)
         if secret is not None:
             if welcome.proof is None:
                 log.warning("the SC has no secret for this SPU", address=self._address)
@@ -225,15 +249,16 @@ class ControllerLink:
                 )
         return welcome
 
-    async def _welcome(self, socket: aiohttp.ClientWebSocketResponse) -> Welcome:
-        body = await self._answer(socket)
+    async def _welcome(self, socket: aiohttp.ClientWebSocketResponse, sent: int = 0) -> Welcome:
+        body = await self._answer(socket, sent)
         if not isinstance(body, Welcome):
             raise UnreachableError(f"{self._address} answered {body.type} to a hello")
         return body
 
-    async def _answer(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
-        """The next message. Raises the error of a `Reject`, UnreachableError."""
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+    async def _answer(self, socket: aiohttp.ClientWebSocketResponse, sent: int = 0) -> Message:
+        """The next message, which answers ``sent`` bytes. Raises the error of a `Reject`,
+        UnreachableError."""
+        async with asyncio.timeout(ANSWER_TIMEOUT_S + sent / SLOWEST_BYTES_S):
             message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise UnreachableError(f"the SC at {self._address} closed the connection")

@@ -35,6 +35,7 @@ from schemas.errors import (
     UnreachableError,
     error_from,
 )
+from schemas.wire.keepalive import listen, pace
 
 #: Of an SC to an SPU: an assignment of all partitions.
 MAX_MESSAGE_BYTES = 256 << 20
@@ -45,6 +46,8 @@ MAX_OLDER_SPU_MESSAGE_BYTES = 16 << 20
 MAX_IDENTITY_BYTES = 4 << 10
 MAX_QUEUED_REQUESTS = 1024
 REQUEST_TIMEOUT_S = 30.0
+#: A line that carries less is of no use: a message has the time that it needs on this one.
+SLOWEST_BYTES_S = 4_000
 CLOSE_TIMEOUT_S = 1.0
 #: How long the reader may take to find out why a connection broke while something was sent.
 LAST_WORDS_S = 0.05
@@ -60,6 +63,7 @@ class WebSocket(Protocol):
     async def send_str(self, data: str) -> None: ...
     async def receive(self) -> aiohttp.WSMessage: ...
     async def close(self, *, code: int = CloseCode.NORMAL) -> Any: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
 class SessionEndedError(Exception):
@@ -89,7 +93,7 @@ class Session:
         self._socket = socket
         self._handler = handler
         self._heartbeat_s = heartbeat_ms / 1000
-        self._monitor = HeartbeatMonitor(misses)
+        self._monitor = HeartbeatMonitor(misses, heartbeat_ms)
         self._inbox: asyncio.Queue[Envelope] = asyncio.Queue(MAX_QUEUED_REQUESTS)
         self._replies: dict[int, asyncio.Future[Reply]] = {}
         self._next_id = 1
@@ -109,13 +113,16 @@ class Session:
     @property
     def quiet(self) -> bool:
         """Whether the peer has missed almost as many heartbeats as it may."""
-        return self._monitor.silent_ticks >= max(2, self._monitor.misses - 1)
+        return self._monitor.quiet
 
     async def run(self) -> str:
         """Serve the session until it ends, and give the reason.
 
         Waits without limit for the request that is being handled, even when cancelled itself.
         """
+        with contextlib.suppress(OSError):
+            # It may have ended already.
+            listen(self._socket)
         tasks = [
             asyncio.create_task(self._read(), name=f"{self.peer} reader"),
             asyncio.create_task(self._work(), name=f"{self.peer} worker"),
@@ -166,21 +173,24 @@ class Session:
         """Send a request and wait until the peer has carried it out.
 
         Raises the peer's error; UnreachableError when the session ends first and
-        DeadlineExceededError after ``timeout_s``: both leave the outcome unknown.
+        DeadlineExceededError after ``timeout_s``, and what the slowest line needs for this message:
+        both leave the outcome unknown.
         """
         if self._closed is not None:
             raise UnreachableError(f"session with {self.peer} ended: {self._closed}")
         request_id = self._next_id
         self._next_id += 1
+        text = Envelope(id=request_id, cause=current_cause(), body=body).encode()
+        limit_s = timeout_s + len(text) / SLOWEST_BYTES_S
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._replies[request_id] = future
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._send(Envelope(id=request_id, cause=current_cause(), body=body))
+            async with asyncio.timeout(limit_s):
+                await self._send(text)
                 reply = await future
         except TimeoutError:
             raise DeadlineExceededError(
-                f"{self.peer} did not answer {body.type} within {timeout_s:g} s"
+                f"{self.peer} did not answer {body.type} within {limit_s:.3g} s"
             ) from None
         finally:
             self._replies.pop(request_id, None)
@@ -195,11 +205,11 @@ class Session:
         whether the message arrives is unknown."""
         if self._closed is not None:
             raise UnreachableError(f"session with {self.peer} ended: {self._closed}")
-        await self._send(Envelope(cause=current_cause(), body=body))
+        await self._send(Envelope(cause=current_cause(), body=body).encode())
 
-    async def _send(self, envelope: Envelope) -> None:
+    async def _send(self, text: str) -> None:
         try:
-            await self._socket.send_str(envelope.encode())
+            await self._socket.send_str(text)
         except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
             # The peer may have said why it closed, and the reader has not seen that yet.
             loop = asyncio.get_running_loop()
@@ -250,9 +260,8 @@ class Session:
                 if envelope.id is not None:
                     with contextlib.suppress(UnreachableError):
                         reply = Reply(error=error)
-                        await self._send(
-                            Envelope(reply_to=envelope.id, cause=envelope.cause, body=reply)
-                        )
+                        answer = Envelope(reply_to=envelope.id, cause=envelope.cause, body=reply)
+                        await self._send(answer.encode())
 
     async def _handle(self, body: Message) -> dict[str, Any] | None:
         """Handle a request; gives the error to reply with, or None."""
@@ -279,7 +288,7 @@ class Session:
     async def _beat(self) -> None:
         while True:
             try:
-                await self._send(Envelope(cause="heartbeat", body=Heartbeat()))
+                await self._send(Envelope(cause="heartbeat", body=Heartbeat()).encode())
             except UnreachableError:
                 await self._over.wait()
             await asyncio.sleep(self._heartbeat_s)
@@ -288,7 +297,7 @@ class Session:
         """Separate from `_beat`: sending to a dead host with full buffers waits for ever."""
         while True:
             await asyncio.sleep(self._heartbeat_s)
-            if not self._monitor.tick():
+            if not self._monitor.tick(pace(self._socket)):
                 raise SessionEndedError(
-                    f"{self.peer} missed {self._monitor.misses} heartbeats", SessionEnd.SILENT
+                    f"{self.peer} missed {self._monitor.allowed} heartbeats", SessionEnd.SILENT
                 )

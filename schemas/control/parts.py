@@ -17,6 +17,10 @@ from schemas.model import Model
 MAX_PART_BYTES: Final = 1 << 20
 #: How much of it is used for replicas, requests and tombstones.
 FILLED_BYTES: Final = 512 << 10
+#: The same for a hello, each part of which has to arrive within seconds, over slow lines, too. One
+#: of very many replicas has larger parts, but not more than this.
+HELLO_BYTES: Final = 16 << 10
+MOST_HELLO_PARTS: Final = 500
 #: Ids of SPUs in one question: each has at most ten digits.
 FILLED_IDS: Final = 40_000
 
@@ -25,7 +29,9 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 def hello_parts(hello: Hello) -> tuple[Hello, list[HelloPart]]:
     """A hello, and the parts that follow it."""
-    first, *more = _slices(hello.replicas) or [()]
+    sizes = list(_sizes(hello.replicas))
+    filled = min(max(HELLO_BYTES, sum(sizes) // (MOST_HELLO_PARTS // 2)), FILLED_BYTES)
+    first, *more = _filled(hello.replicas, sizes, filled) or [()]
     later = [HelloPart(replicas=replicas) for replicas in more]
     update = {"replicas": first, "more": len(later) or None}
     return hello.model_copy(update=update), later
@@ -62,12 +68,18 @@ def question_parts(question: FindPeers) -> Iterator[FindPeers]:
 
 
 def _slices(models: Sequence[ModelT]) -> list[tuple[ModelT, ...]]:
+    return _filled(models, _sizes(models), FILLED_BYTES)
+
+
+def _filled(
+    models: Sequence[ModelT], sizes: Iterable[int], filled: int
+) -> list[tuple[ModelT, ...]]:
     """Models in order, as many together as fit; one that does not fit is alone."""
     found: list[tuple[ModelT, ...]] = []
     slice_: list[ModelT] = []
     used_bytes = 0
-    for model, size in zip(models, _sizes(models), strict=True):
-        if slice_ and used_bytes + size > FILLED_BYTES:
+    for model, size in zip(models, sizes, strict=True):
+        if slice_ and used_bytes + size > filled:
             found.append(tuple(slice_))
             slice_, used_bytes = [], 0
         slice_.append(model)

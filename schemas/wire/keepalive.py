@@ -15,16 +15,28 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
-from schemas.wire.tcp_info import TCP_INFO_BYTES, Unacknowledged, parse_tcp_info
+from schemas.wire.tcp_info import (
+    TCP_INFO_BYTES,
+    Pace,
+    Unacknowledged,
+    parse_pace,
+    parse_tcp_info,
+)
+
+
+class OverSocket(Protocol):
+    """A transport, or a WebSocket: it knows its socket."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Ask after so much silence, so often, and give up after so many questions without an answer.
-    Written bytes that nobody acknowledges for ``unacknowledged_ms`` end the connection, too; so do
-    bytes that the other end has no room for."""
+    Written bytes that nobody acknowledges for ``unacknowledged_ms`` (0: as the system wants it)
+    end the connection, too; so do bytes that the other end has no room for."""
 
     idle_s: int
     interval_s: int
@@ -34,6 +46,10 @@ class Patience:
 
 #: For connections that may wait for long until the other end reads.
 VANISHED: Final = Patience(30, 10, 3, 60_000)
+#: For connections whose ends listen for each other, and end them themselves. On a line that loses
+#: much, Linux counts the time without acknowledgements from a loss long ago that was made good, and
+#: ended connections that worked.
+LISTENING: Final = Patience(30, 10, 3, 0)
 #: For connections with short requests, and another way to go on.
 SILENT: Final = Patience(1, 1, 3, 3_000)
 
@@ -42,6 +58,12 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     """Have the kernel end this connection when the other end has vanished."""
     if (found := transport.get_extra_info("socket")) is not None:
         be_patient(found, VANISHED)
+
+
+def listen(transport: OverSocket) -> None:
+    """Have the kernel leave a connection to its ends, which listen for each other from now on."""
+    if (found := transport.get_extra_info("socket")) is not None:
+        be_patient(found, LISTENING)
 
 
 def be_patient(connection: socket.socket, patience: Patience) -> None:
@@ -61,10 +83,20 @@ def be_patient(connection: socket.socket, patience: Patience) -> None:
 
 def unacknowledged(transport: asyncio.BaseTransport) -> Unacknowledged | None:
     """What the kernel knows of a connection; None where it does not say (only Linux does)."""
+    return parse_tcp_info(_tcp_info(transport))
+
+
+def pace(transport: OverSocket) -> Pace | None:
+    """How fast a connection is; None where the kernel does not say (only Linux does)."""
+    return parse_pace(_tcp_info(transport))
+
+
+def _tcp_info(transport: OverSocket) -> bytes:
     found = transport.get_extra_info("socket")
     if found is None or not hasattr(socket, "TCP_INFO"):
-        return None
+        return b""
     try:
-        return parse_tcp_info(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES))
+        told: bytes = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     except OSError:
-        return None
+        return b""
+    return told

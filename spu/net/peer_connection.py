@@ -35,7 +35,7 @@ from schemas.errors import (
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
 from schemas.wire.framing import FrameReader
-from schemas.wire.keepalive import keep_alive
+from schemas.wire.keepalive import keep_alive, listen, pace
 from schemas.wire.protocol import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -63,7 +63,8 @@ GREETING_TIMEOUT_S: Final = 2.0
 #: An older version pings every second.
 PING_EVERY_S: Final = 0.5
 #: A peer that sent nothing for this many ping intervals counts as gone. They are counted, not
-#: timed: an SPU that itself stood still finds one long interval, and then what came meanwhile.
+#: timed: an SPU that itself stood still finds one long interval, and then what came meanwhile. On a
+#: long line they are more, because what was lost takes round trips to come.
 SILENT_PINGS: Final = 4
 #: Pushes wait while this many bytes are still to be sent.
 _WRITE_HIGH_BYTES: Final = 4 << 20
@@ -298,16 +299,23 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
+        if self._transport is not None:
+            listen(self._transport)
         self.settled.set()
         self._events.greeted(self, peer)
 
     def _ping(self) -> None:
         self._silent_pings += 1
-        if self._silent_pings > SILENT_PINGS:
-            self.abort(f"it was silent for {SILENT_PINGS * PING_EVERY_S:g} s")
+        if self._silent_pings > (allowed := self._allowed_pings()):
+            self.abort(f"it was silent for {allowed * PING_EVERY_S:g} s")
             return
         self._write(pack_frame(Kind.PING, 0, b""))
         self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
+
+    def _allowed_pings(self) -> int:
+        found = None if self._transport is None else pace(self._transport)
+        more = 0 if found is None else found.more_intervals(PING_EVERY_S * 1_000)
+        return SILENT_PINGS + more
 
     def _write(self, frame: list[Buffer]) -> None:
         if self._transport is None or self._transport.is_closing():

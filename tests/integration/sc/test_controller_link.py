@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from connection_manager import client
 from connection_manager.client import ControllerLink
@@ -296,3 +298,37 @@ async def test_given_an_sc_that_fell_silent_then_it_is_asked_last(
     link._address, link._fell_silent = "b:2", True
     await link._try_all(None)  # type: ignore[arg-type]
     assert tried == ["b:2", "a:1", "c:3", "a:1", "c:3", "b:2"]
+
+
+async def test_given_attempts_that_fail_then_every_third_has_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = ControllerLink(list, SimulatedSpu(1, ""), rng=lambda: 0.0)
+    had: list[tuple[int, float | None]] = []
+
+    async def try_all(http: aiohttp.ClientSession, times_as_long: int) -> str:
+        had.append((times_as_long, http.timeout.sock_connect))
+        return "away"
+
+    monkeypatch.setattr(link, "_try_all", try_all)
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT_S", 1.0)
+    link._backoff.cap_ms = 1.0
+    async with linked(link):
+        await eventually(lambda: len(had) >= 6)
+    assert had[:6] == [(1, 1.0), (1, 1.0), (3, 3.0)] * 2
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "lines"),
+    [
+        pytest.param(10.0, 2, id="given-sessions-that-do-not-last-then-each-reason-once"),
+        pytest.param(60.0, 6, id="given-sessions-that-last-then-each-end"),
+    ],
+)
+def test_given_reasons_that_take_turns(lasted_s: float, lines: int) -> None:
+    link = ControllerLink(list, SimulatedSpu(1, ""), rng=lambda: 0.0)
+    link._let_in = True
+    with capture_logs() as logs:
+        for reason in ("no route", "no answer") * 3:
+            link._log(reason, time.monotonic() - lasted_s)
+    assert [line["event"] for line in logs].count("not connected to the SC") == lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import aiohttp
 
@@ -20,6 +21,8 @@ class FakeSocket:
         self.code: int | None = None
         self.stuck = False
         self.broken = False
+        #: The socket below, if there is one.
+        self.under: socket.socket | None = None
         self.refused = 0
         self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
 
@@ -43,6 +46,9 @@ class FakeSocket:
         self.closed, self.code = True, code
         if self.peer is not None:
             self.peer.closes(code)
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self.under or default
 
     # -- what the test does -----------------------------------------------------------------
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from connection_manager.heartbeat import HeartbeatMonitor
+from schemas.wire.tcp_info import Pace
+
+INTERVAL_MS = 250
 
 
 @pytest.mark.parametrize(
@@ -22,10 +25,58 @@ from connection_manager.heartbeat import HeartbeatMonitor
 )
 def test_monitor(misses: int, events: str, alive: bool) -> None:
     """``t`` is a tick, ``h`` something heard; the last tick decides."""
-    monitor, verdict = HeartbeatMonitor(misses), True
+    monitor, verdict = HeartbeatMonitor(misses, INTERVAL_MS), True
     for event in events:
         if event == "h":
             monitor.heard()
         else:
             verdict = monitor.tick()
     assert verdict is alive
+
+
+@pytest.mark.parametrize(
+    ("answer_ms", "ticks"),
+    [
+        pytest.param(0.1, 3, id="given-loopback-then-as-many-as-allowed"),
+        pytest.param(200, 3, id="given-acknowledgements-that-were-delayed-then-no-more"),
+        pytest.param(300, 5, id="given-an-ocean-between-then-a-little-longer"),
+        pytest.param(800, 17, id="given-a-lossy-line-of-600-ms-then-seconds"),
+        pytest.param(60_000, 46, id="given-a-line-that-hardly-moves-then-not-for-ever"),
+    ],
+)
+def test_given_a_long_line_then_what_was_lost_has_time_to_come(
+    answer_ms: float, ticks: int
+) -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    pace = Pace(answer_ms, silent_ms=10_000)
+    assert [monitor.tick(pace) for _ in range(ticks + 1)] == [True] * ticks + [False]
+    assert monitor.allowed == ticks
+
+
+@pytest.mark.parametrize(("silent_ms", "alive"), [(249, True), (250, False)])
+def test_given_parts_of_a_long_message_then_the_peer_lives(silent_ms: int, alive: bool) -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    assert all(monitor.tick(Pace(0.1, silent_ms)) for _ in range(3))
+    assert monitor.tick(Pace(0.1, silent_ms)) is alive
+
+
+def test_given_the_last_part_came_just_now_then_as_patient_as_after_a_message() -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    said = [monitor.tick(Pace(0.1, silent_ms)) for silent_ms in (10, 260, 510, 760)]
+    assert said == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("answer_ms", "ticks", "quiet"),
+    [
+        pytest.param(0.1, 1, False, id="given-a-short-line-and-one-missed-then-not-quiet"),
+        pytest.param(0.1, 2, True, id="given-a-short-line-and-two-missed-then-quiet"),
+        pytest.param(800, 15, False, id="given-a-long-line-then-not-so-soon"),
+        pytest.param(800, 16, True, id="given-a-long-line-and-all-but-one-missed-then-quiet"),
+    ],
+)
+def test_quiet(answer_ms: float, ticks: int, quiet: bool) -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    for _ in range(ticks):
+        monitor.tick(Pace(answer_ms, silent_ms=10_000))
+    assert monitor.quiet is quiet

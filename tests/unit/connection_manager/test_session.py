@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -21,6 +22,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
+from schemas.wire.keepalive import VANISHED, be_patient
 from tests.polling import eventually
 from tests.unit.connection_manager.fake_socket import FakeSocket, pair
 
@@ -486,3 +488,26 @@ async def test_given_sending_fails_before_the_code_is_read_then_the_code_counts(
         socket.closes(CloseCode.SILENT)
         await end_of(task)
     assert session.end is SessionEnd.CLOSED
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
+async def test_given_a_session_then_the_kernel_leaves_its_end_to_it() -> None:
+    one, _ = pair()
+    with socket.socket() as found:
+        be_patient(found, VANISHED)
+        one.under = found
+        async with running(session_over(one)):
+            await eventually(
+                lambda: found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+            )
+
+
+async def test_given_a_long_message_then_its_answer_may_take_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_module, "SLOWEST_BYTES_S", 1)
+    asked = session_over(FakeSocket())
+    async with running(asked):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asked.request(REPORT, timeout_s=0.01)

@@ -18,6 +18,7 @@ from schemas.control.messages import (
 )
 from schemas.control.parts import (
     MAX_PART_BYTES,
+    MOST_HELLO_PARTS,
     hello_parts,
     question_parts,
     report_parts,
@@ -51,13 +52,20 @@ def size(body: Message) -> int:
 def test_given_many_replicas_then_no_part_of_a_hello_is_large() -> None:
     hello = hello_of(*replicas(MANY))
     first, later = hello_parts(hello)
-    assert max(size(first), *map(size, later)) < MAX_PART_BYTES
+    assert max(size(first), *map(size, later)) < MAX_PART_BYTES // 16
     assert first.more == len(later) > 0
     together = [*first.replicas, *(one for part in later for one in part.replicas)]
     assert first.model_copy(update={"replicas": tuple(together), "more": None}) == hello
 
 
-@pytest.mark.parametrize("count", [0, 1, 10])
+def test_given_very_many_replicas_then_the_parts_are_no_more_than_an_sc_takes() -> None:
+    few = tuple(one.model_copy(update={"lrs": ()}) for one in replicas(1))
+    first, later = hello_parts(hello_of(*(few * 100_000)))
+    assert len(later) <= MOST_HELLO_PARTS
+    assert max(size(first), *map(size, later)) < MAX_PART_BYTES
+
+
+@pytest.mark.parametrize("count", [0, 1, 6])
 def test_given_few_replicas_then_the_hello_is_one_message(count: int) -> None:
     hello = hello_of(*replicas(count))
     assert hello_parts(hello) == (hello, [])

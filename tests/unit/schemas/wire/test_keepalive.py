@@ -8,13 +8,21 @@ import sys
 
 import pytest
 
-from schemas.wire.keepalive import SILENT, VANISHED, Patience, be_patient, unacknowledged
+from schemas.wire.keepalive import (
+    LISTENING,
+    SILENT,
+    VANISHED,
+    Patience,
+    be_patient,
+    pace,
+    unacknowledged,
+)
 from schemas.wire.tcp_info import Unacknowledged
 
 HOST = "127.0.0.1"
 
 
-@pytest.mark.parametrize("patience", [VANISHED, SILENT])
+@pytest.mark.parametrize("patience", [VANISHED, SILENT, LISTENING])
 def test_given_a_patience_then_the_kernel_has_it(patience: Patience) -> None:
     with socket.socket() as one:
         be_patient(one, patience)
@@ -49,3 +57,25 @@ async def test_given_a_peer_that_reads_nothing_then_its_host_acknowledges_all_th
 
 def test_given_no_socket_then_nothing_is_known() -> None:
     assert unacknowledged(asyncio.BaseTransport()) is None
+    assert pace(asyncio.BaseTransport()) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
+async def test_given_loopback_then_answers_are_quick_and_silence_grows() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, HOST, port
+        )
+        with server.accept()[0] as other:
+            await asyncio.sleep(0.3)
+            other.send(b"said")
+            async with asyncio.timeout(5):
+                while (found := pace(transport)) is None or found.silent_ms >= 300:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            assert 0 < found.answer_ms < 1_000
+            await asyncio.sleep(0.3)
+            later = pace(transport)
+            assert later is not None
+            assert later.silent_ms >= 290
+        transport.abort()

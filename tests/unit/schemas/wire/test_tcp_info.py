@@ -1,4 +1,4 @@
-"""The beginning of Linux's ``struct tcp_info`` → what is not acknowledged."""
+"""The beginning of Linux's ``struct tcp_info`` → what is not acknowledged, and the pace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from schemas.wire.tcp_info import Unacknowledged, parse_tcp_info
+from schemas.wire.tcp_info import Pace, Unacknowledged, parse_pace, parse_tcp_info
 
 
 def tcp_info(retransmissions: int, segments: int) -> bytes:
@@ -25,3 +25,20 @@ def tcp_info(retransmissions: int, segments: int) -> bytes:
 )
 def test_parse_tcp_info(info: bytes, found: Unacknowledged | None) -> None:
     assert parse_tcp_info(info) == found
+
+
+def paced(silent_ms: int, round_trip_us: int, deviation_us: int) -> bytes:
+    numbers = [7] * 17
+    numbers[11], numbers[15], numbers[16] = silent_ms, round_trip_us, deviation_us
+    return bytes(8) + struct.pack("=17I", *numbers) + b"\x07" * 100
+
+
+@pytest.mark.parametrize(
+    ("info", "found"),
+    [
+        pytest.param(paced(40, 600_000, 50_000), Pace(800.0, 40), id="given-all-then-all"),
+        pytest.param(paced(40, 1, 1)[:75], None, id="given-too-little-then-unknown"),
+    ],
+)
+def test_parse_pace(info: bytes, found: Pace | None) -> None:
+    assert parse_pace(info) == found
