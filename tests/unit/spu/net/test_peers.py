@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import uvloop
@@ -667,6 +668,10 @@ async def test_given_reasons_that_take_turns_then_each_is_logged_once(
     assert sorted(told) == ["no answer", "no route to host"]
 
 
+def _has(news: list[tuple[str, int]], count: int) -> bool:
+    return len(news) == count
+
+
 @pytest.mark.parametrize(("lasted_s", "lines"), [(10.0, 1), (60.0, 3)])
 async def test_given_a_line_that_flaps_then_its_losses_are_counted_and_steady_ones_logged(
     zero: Spu, lasted_s: float, lines: int
@@ -676,5 +681,5 @@ async def test_given_a_line_that_flaps_then_its_losses_are_counted_and_steady_on
             raw = await zero.greeted(1)
             zero.peers._since[1] -= lasted_s
             raw.close()
-            await until(lambda n=times: len(zero.handler.news) == 2 * n)
+            await until(partial(_has, zero.handler.news, 2 * times))
     assert [line["event"] for line in logs].count("lost a peer") == lines
