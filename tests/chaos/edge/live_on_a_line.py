@@ -140,7 +140,7 @@ class Site:
     def led(self) -> dict[str, tuple[int, int]]:
         """The leader and the election term of each partition that the site leads."""
         found = ((one["metadata"]["name"], one["status"]) for one in _get("partitions"))
-        return {name: (s["leader"], s["term"]) for name, s in found if s["leader"] in (7, 8)}
+        return {name: (s["leader"], s["term"]) for name, s in found if s.get("leader") in (7, 8)}
 
     # Growth
 
