@@ -2,7 +2,7 @@
 rests and a reader that follows it: every acknowledged record is read exactly once, in order per
 key, by both who follows and who reads it all at the end.
 
-`RUNNEL_CHAOS_ROUNDS` says how many rounds (10), `RUNNEL_CHAOS_SEED` which.
+`RUNNEL_CHAOS_ROUNDS` says how many rounds (6), `RUNNEL_CHAOS_SEED` which.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.chaos.replication.spus import SPUS, Fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(3600)]
 
-ROUNDS = int(os.environ.get("RUNNEL_CHAOS_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("RUNNEL_CHAOS_ROUNDS", "6"))
 SEED = int(os.environ.get("RUNNEL_CHAOS_SEED", "1"))
 PARTITIONS = 3
 
