@@ -18,6 +18,8 @@ from typing import Final
 
 NETWORK: Final = "10.77.0."
 STOP_S: Final = 10.0
+#: An Ethernet address that no machine has.
+NOBODY: Final = "02:00:00:00:00:01"
 
 
 @dataclass
@@ -26,14 +28,15 @@ class Machines:
 
     home: Path
     environment: Mapping[str, str]
+    _hosts: Mapping[str, str]
     _numbers: Mapping[str, int]
     _aliases: dict[str, str] = field(default_factory=dict)
     _holders: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, machine: str, command: str) -> subprocess.Popen[bytes]:
-        """Start a daemon on a machine; its output goes to a file of the machine."""
-        with (self.home / f"{machine}.log").open("ab") as output:
+    def start(self, machine: str, command: str, log: str = "") -> subprocess.Popen[bytes]:
+        """Start a daemon on a machine; its output goes to a file of the machine, or to ``log``."""
+        with (self.home / f"{log or machine}.log").open("ab") as output:
             process = subprocess.Popen(
                 [*self._on(machine), *command.split()],
                 cwd=self._directory(machine),
@@ -57,6 +60,28 @@ class Machines:
 
     def write(self, machine: str, name: str, text: str) -> None:
         (self._directory(machine) / name).write_text(text)
+
+    def address(self, machine: str) -> str:
+        return f"{NETWORK}{self._numbers[self._hosts[machine]]}"
+
+    def cut(self, sender: str, receiver: str) -> None:
+        """Drop in silence what one machine, not the first, sends to another."""
+        neighbour = f"neighbour replace {self.address(receiver)} lladdr {NOBODY}"
+        self._ip_of(sender, f"{neighbour} dev eth0 nud permanent")
+
+    def heal(self, sender: str, receiver: str) -> None:
+        """Deliver again what one machine sends to another."""
+        self._ip_of(sender, f"neighbour delete {self.address(receiver)} dev eth0")
+
+    def slow_down(self, machine: str, kilobits: int) -> None:
+        """Have a machine send slowly: packets wait for each other, and are dropped when too many
+        wait. Raises CalledProcessError where the kernel has no such queue."""
+        shape = f"tbf rate {kilobits}kbit burst 16kb latency 400ms"
+        self._run_on(machine, f"tc qdisc replace dev eth0 root {shape}")
+
+    def speed_up(self, machine: str) -> None:
+        """Have a machine send as fast as it can again."""
+        self._run_on(machine, "tc qdisc delete dev eth0 root")
 
     def rename(self, alias: str, host: str) -> None:
         """Let a name mean another host, on all machines."""
@@ -107,7 +132,13 @@ class Machines:
             f"addr add {NETWORK}{number}/24 dev eth0",
             "link set eth0 up",
         ):
-            subprocess.run([*self._on(machine), "ip", *command.split()], check=True)
+            self._ip_of(machine, command)
+
+    def _ip_of(self, machine: str, command: str) -> None:
+        self._run_on(machine, f"ip {command}")
+
+    def _run_on(self, machine: str, command: str) -> None:
+        subprocess.run([*self._on(machine), *command.split()], check=True, capture_output=True)
 
 
 @contextmanager
@@ -137,7 +168,7 @@ def machines_of(
         "RUNNEL_HOME": str(home / "profile"),
     }
     numbers = {host: number for number, host in enumerate(names.values(), 1)}
-    machines = Machines(home, environment, numbers, dict(aliases or {}))
+    machines = Machines(home, environment, dict(names), numbers, dict(aliases or {}))
     machines._write_hosts()
     try:
         for number, name in enumerate(names, 1):

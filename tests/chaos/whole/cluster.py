@@ -1,0 +1,217 @@
+"""The cluster under test: five hosts, of which three have a member of etcd and an SC, and what can
+be done to its daemons and disks. Starts daemons again that end although nobody ended them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.machines.machines import Machines
+from tests.chaos.whole.plan import CLIENTS, CONTROLLERS, HOSTS, daemons_of
+
+DESK: Final = "desk"
+"""The machine of the operator, which this process is on."""
+MACHINES: Final = {name: f"{name}.example" for name in (DESK, CLIENTS, *HOSTS)}
+PATIENCE_S: Final = 90.0
+#: An SPU ends at once if what it needs is not there; so long it then rests, as under systemd.
+REST_S: Final = 1.0
+ROOM_LEFT: Final = 2 << 20
+
+_DATA: Final = Path("/var/lib/runnel")
+_SC: Final = """\
+cluster: chaos
+kv: etcd://{etcd}
+advertisedHost: {host}.example
+public: {{host: 0.0.0.0, port: 9003}}
+private: {{host: 0.0.0.0, port: 9004}}
+requireSpuSecrets: true
+"""
+_SPU: Final = """\
+spuId: {number}
+logDir: /var/lib/runnel/{host}/spu
+controller: [{controllers}]
+public: {{host: 0.0.0.0, port: 9005}}
+private: {{host: 0.0.0.0, port: 9006}}
+http: {{host: 0.0.0.0, port: 9007}}
+"""
+_MANIFEST: Final = """\
+apiVersion: runnel/v1
+kind: Spu
+metadata: {{name: {host}}}
+spec:
+  spuId: {number}
+  rack: {host}
+  publicEndpoint: {{port: 9005, ingress: [{{hostname: {host}.example}}]}}
+  privateEndpoint: {{port: 9006, host: {host}.example}}
+"""
+
+
+def addresses(port: int) -> str:
+    return ",".join(f"{host}.example:{port}" for host in CONTROLLERS)
+
+
+@dataclass
+class Daemon:
+    """A daemon that is to run, unless a fault has ended it."""
+
+    name: str
+    host: str
+    command: str
+    process: subprocess.Popen[bytes] | None = None
+    is_wanted: bool = False
+    rests_until_s: float = 0.0
+
+
+@dataclass
+class Cluster:
+    """The daemons by name, such as ``spu@host-2``. ``ended`` is told of one that ended by itself,
+    and with which code. ``disk_mib`` is the size of each SPU's disk."""
+
+    machines: Machines
+    etcd: Path
+    disk_mib: int
+    ended: Callable[[str, int], None]
+    daemons: dict[str, Daemon] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _watch: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start all daemons, register the SPUs, and wait until these are online."""
+        for host in HOSTS:
+            disk = _DATA / host
+            disk.mkdir()
+            size = f"size={self.disk_mib}m"
+            subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(disk)], check=True)
+            (disk / "spu").mkdir(mode=0o700)
+            for daemon in daemons_of(host):
+                self.daemons[f"{daemon}@{host}"] = Daemon(
+                    f"{daemon}@{host}", host, self._command(daemon, host)
+                )
+        for host in CONTROLLERS:
+            self.run_daemon(f"etcd@{host}")
+        for host in CONTROLLERS:
+            text = _SC.format(etcd=addresses(2379), host=host)
+            self.machines.write(host, "sc.yaml", text)
+            self.run_daemon(f"sc@{host}")
+        self.until("get spus")
+        for number, host in enumerate(HOSTS, 1):
+            self.machines.write(DESK, f"{host}.yaml", _MANIFEST.format(number=number, host=host))
+            self.until(f"apply -f {host}.yaml")
+            self.until(f"spu secret {host} --to {_DATA}/{host}/spu/secret")
+            controllers = ", ".join(f"{one}.example:9004" for one in CONTROLLERS)
+            text = _SPU.format(number=number, host=host, controllers=controllers)
+            self.machines.write(host, "spu.yaml", text)
+            self.run_daemon(f"spu@{host}")
+        for host in HOSTS:
+            self.until(f"wait spu {host} --for online")
+        self._watch = threading.Thread(target=self._keep_running, daemon=True)
+        self._watch.start()
+
+    def stop(self) -> None:
+        """End all daemons, without ceremony."""
+        self._over.set()
+        if self._watch is not None:
+            self._watch.join(PATIENCE_S)
+        for name in self.daemons:
+            self.kill(name)
+
+    def command(self, words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``runnel`` with these words at the operator's desk."""
+        program = f"{sys.executable} -m runnel.cli.main"
+        return self.machines.run(DESK, f"{program} {words} --sc {addresses(9003)}")
+
+    def until(self, words: str, give_up: Callable[[], bool] = lambda: False) -> str:
+        """Repeat a command until it succeeds, and return what it said. Raises TimeoutError."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                done = self.command(words)
+                if done.returncode == 0:
+                    return done.stdout
+                said = done.stdout + done.stderr
+            except subprocess.TimeoutExpired:
+                said = "the command did not end"
+            if time.monotonic() > deadline or give_up():
+                raise TimeoutError(f"runnel {words}: {said}")
+            time.sleep(0.3)
+
+    def run_daemon(self, name: str) -> None:
+        """Start a daemon, again if it was killed."""
+        with self._lock:
+            daemon = self.daemons[name]
+            daemon.is_wanted = True
+            daemon.process = self.machines.start(daemon.host, daemon.command, name)
+
+    def kill(self, name: str) -> None:
+        """End a daemon without a chance to say so, and leave it ended."""
+        with self._lock:
+            daemon = self.daemons[name]
+            daemon.is_wanted = False
+            if daemon.process is not None:
+                daemon.process.kill()
+                self.machines.stop(daemon.process)
+                daemon.process = None
+
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a daemon, if it runs."""
+        with self._lock:
+            if (process := self.daemons[name].process) is not None and process.poll() is None:
+                process.send_signal(number)
+
+    def fill_disk(self, host: str, leave: int) -> None:
+        """Use up the disk of an SPU, except for so many bytes."""
+        with (_DATA / host / "ballast").open("wb") as file:
+            while True:
+                left = os.statvfs(_DATA / host)
+                size = max(1, left.f_bavail * left.f_frsize - leave)
+                try:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    # The SPU was faster with what was left.
+                    continue
+                return
+
+    def free_disk(self, host: str) -> None:
+        (_DATA / host / "ballast").unlink()
+
+    def _command(self, daemon: str, host: str) -> str:
+        if daemon != "etcd":
+            return f"{sys.executable} -m {daemon} -c {daemon}.yaml"
+        members = ",".join(f"{one}=http://{one}.example:2380" for one in CONTROLLERS)
+        return (
+            f"{self.etcd} --name {host} --data-dir {_DATA.parent}/etcd-{host}"
+            " --listen-peer-urls http://0.0.0.0:2380"
+            f" --initial-advertise-peer-urls http://{host}.example:2380"
+            " --listen-client-urls http://0.0.0.0:2379"
+            f" --advertise-client-urls http://{host}.example:2379"
+            f" --initial-cluster-token chaos --initial-cluster {members}"
+        )
+
+    def _keep_running(self) -> None:
+        while not self._over.wait(0.2):
+            with self._lock:
+                for daemon in self.daemons.values():
+                    self._look_after(daemon)
+
+    def _look_after(self, daemon: Daemon) -> None:
+        if not daemon.is_wanted:
+            return
+        if daemon.process is None:
+            if time.monotonic() > daemon.rests_until_s:
+                self.run_daemon(daemon.name)
+        elif (code := daemon.process.poll()) is not None:
+            self.machines.stop(daemon.process)
+            daemon.process, daemon.rests_until_s = None, time.monotonic() + REST_S
+            self.ended(daemon.name, code)

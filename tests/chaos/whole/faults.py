@@ -1,0 +1,129 @@
+"""Does what a plan says, and writes down when each fault began and was over."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, assert_never
+
+from tests.chaos.whole.cluster import ROOM_LEFT, Cluster
+from tests.chaos.whole.plan import CLIENTS, HOSTS, Fault, Kind, Storm, daemons_of
+from tests.chaos.whole.recording import Recording
+
+SLOW_KILOBITS: Final = 400
+
+
+class Faults:
+    """Has storms come over a cluster. `active` says which faults there are now."""
+
+    def __init__(self, cluster: Cluster, recording: Recording) -> None:
+        self._cluster = cluster
+        self._recording = recording
+        self._lock = threading.Lock()
+        self._active: list[Fault] = []
+
+    def active(self) -> tuple[Fault, ...]:
+        with self._lock:
+            return tuple(self._active)
+
+    def storm(self, storm: Storm) -> None:
+        """All faults of a storm; returns when the last one is over."""
+        begun_s = time.monotonic()
+        with ThreadPoolExecutor(len(storm.faults)) as threads:
+            for done in [threads.submit(self._one, fault, begun_s) for fault in storm.faults]:
+                done.result()
+
+    def _one(self, fault: Fault, begun_s: float) -> None:
+        _sleep_until(begun_s + fault.begin_s)
+        with self._lock:
+            self._active.append(fault)
+        begin_s = time.monotonic()
+        self._begin(fault)
+        _sleep_until(begun_s + fault.end_s)
+        self._end(fault)
+        with self._lock:
+            self._active.remove(fault)
+        self._recording.write(
+            "fault", kind=fault.kind.value, what=str(fault), begin=begin_s, end=time.monotonic()
+        )
+
+    def _begin(self, fault: Fault) -> None:
+        cluster, machines, host = self._cluster, self._cluster.machines, fault.host
+        match fault.kind:
+            case Kind.KILL:
+                cluster.kill(f"{fault.daemon}@{host}")
+            case Kind.FREEZE:
+                cluster.send_signal(f"{fault.daemon}@{host}", signal.SIGSTOP)
+            case Kind.LOSE_HOST:
+                for daemon in reversed(daemons_of(host)):
+                    cluster.kill(f"{daemon}@{host}")
+            case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
+                for sender, receiver in cut_links(fault):
+                    machines.cut(sender, receiver)
+            case Kind.SLOW:
+                machines.slow_down(host, SLOW_KILOBITS)
+            case Kind.SHORT_OF_ROOM:
+                cluster.fill_disk(host, leave=ROOM_LEFT)
+            case Kind.FULL:
+                cluster.fill_disk(host, leave=0)
+            case Kind.DRAIN:
+                self._order(f"spu drain {host} --no-wait")
+            case Kind.REBALANCE:
+                self._order("cluster rebalance --no-wait")
+            case Kind.STEP_DOWN:
+                self._order("sc step-down")
+            case Kind.TOPIC:
+                self._order(f"create topic {fault.peer} -p 2 -r 3 --no-wait")
+            case _:
+                assert_never(fault.kind)
+
+    def _end(self, fault: Fault) -> None:
+        cluster, machines, host = self._cluster, self._cluster.machines, fault.host
+        match fault.kind:
+            case Kind.KILL:
+                cluster.run_daemon(f"{fault.daemon}@{host}")
+            case Kind.FREEZE:
+                cluster.send_signal(f"{fault.daemon}@{host}", signal.SIGCONT)
+            case Kind.LOSE_HOST:
+                for daemon in daemons_of(host):
+                    cluster.run_daemon(f"{daemon}@{host}")
+            case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
+                for sender, receiver in cut_links(fault):
+                    machines.heal(sender, receiver)
+            case Kind.SLOW:
+                machines.speed_up(host)
+            case Kind.SHORT_OF_ROOM | Kind.FULL:
+                cluster.free_disk(host)
+            case Kind.DRAIN:
+                cluster.until(f"spu drain {host} --cancel")
+            case Kind.TOPIC:
+                self._order(f"delete topic {fault.peer}")
+            case Kind.REBALANCE | Kind.STEP_DOWN:
+                pass
+            case _:
+                assert_never(fault.kind)
+
+    def _order(self, words: str) -> None:
+        """Run a command once: while the cluster is in trouble it may fail, and is written down."""
+        try:
+            done = self._cluster.command(words)
+            said = f"{done.returncode} {done.stdout}{done.stderr}"
+        except subprocess.TimeoutExpired:
+            said = "it did not end"
+        self._recording.write("order", what=words, said=said)
+
+
+def cut_links(fault: Fault) -> list[tuple[str, str]]:
+    """Sender and receiver of each direction of a link that a fault cuts."""
+    if fault.kind is Kind.CUT_ONE_WAY:
+        return [(fault.host, fault.peer)]
+    peers = (fault.peer,) if fault.peer else (*HOSTS, CLIENTS)
+    others = [peer for peer in peers if peer != fault.host]
+    return [pair for peer in others for pair in ((fault.host, peer), (peer, fault.host))]
+
+
+def _sleep_until(moment_s: float) -> None:
+    time.sleep(max(0.0, moment_s - time.monotonic()))

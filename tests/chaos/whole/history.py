@@ -1,0 +1,144 @@
+"""What clients wrote down while the cluster was in trouble, put together. Pure.
+
+A client's file has one JSON object on each line: ``do`` says what happened, ``t`` when (seconds of
+the machine's monotonic clock).
+
+- ``producer``: name, topic. ``sent``: below which number everything may have been sent.
+  ``acked``: rows of number, partition, offset, time. ``failed``: rows of number, error.
+- ``reader``: name, topic. ``open``: a new consumer begins, at ``start`` if not at the beginning.
+  ``read``: partition, and rows of offset, producer, number. ``error``: what the consumer raised.
+- ``log``: topic, partition and rows, as of ``read``: everything that is there in the end.
+- ``fault``: which one, ``begin`` and ``end``. ``calm``: ``begin`` and ``end``. ``ended``: a daemon
+  that nobody had ended.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.chaos.whole.values import RecordId
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+Row = tuple[int, RecordId]
+"""A record at its offset."""
+
+#: Errors with which the product itself says that records were lost or damaged.
+ADMITTED: Final = frozenset(
+    {"DIVERGED", "CORRUPT_BATCH", "OFFSET_OUT_OF_RANGE", "STORAGE_FAILED", "INTERNAL"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What a producer was told: its record is at this offset."""
+
+    sequence: int
+    place: Place
+    offset: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class Sender:
+    """A producer: everything below ``sent`` may be in the log, ``failed`` ones too."""
+
+    name: str
+    topic: str
+    sent: int = 0
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Session:
+    """What one consumer read, partition by partition, from when it was opened."""
+
+    from_beginning: bool
+    rows: dict[Place, list[Row]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(slots=True)
+class Reader:
+    """A reader: one consumer after the other."""
+
+    name: str
+    topic: str
+    sessions: list[Session] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    times: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(slots=True)
+class FaultThatWas:
+    """A fault with the times at which it began and was over."""
+
+    kind: str
+    what: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(slots=True)
+class History:
+    """All that was written down. ``log`` is what is there in the end, by partition."""
+
+    senders: list[Sender] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    log: dict[Place, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    faults: list[FaultThatWas] = field(default_factory=list)
+    calms: list[tuple[float, float]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+
+    def add(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Add the entries of one file."""
+        sender, reader = Sender("", ""), Reader("", "")
+        for entry in entries:
+            match entry["do"]:
+                case "producer":
+                    sender = Sender(entry["name"], entry["topic"])
+                    self.senders.append(sender)
+                case "sent":
+                    sender.sent = entry["below"]
+                case "acked":
+                    sender.acknowledged += [
+                        Acknowledged(sequence, (sender.topic, partition), offset, at_s)
+                        for sequence, partition, offset, at_s in entry["rows"]
+                    ]
+                case "failed":
+                    sender.failed.update(dict(entry["rows"]))
+                case "reader":
+                    reader = Reader(entry["name"], entry["topic"])
+                    self.readers.append(reader)
+                case "open":
+                    reader.sessions.append(Session(entry.get("start") is None))
+                case "read":
+                    place = (reader.topic, entry["partition"])
+                    reader.sessions[-1].rows[place] += _rows(entry["rows"])
+                    reader.times[place].append(entry["t"])
+                case "error":
+                    reader.errors.append(entry["error"])
+                case _:
+                    self._add_of_run(entry)
+
+    def _add_of_run(self, entry: dict[str, Any]) -> None:
+        match entry["do"]:
+            case "log":
+                self.log[entry["topic"], entry["partition"]] += _rows(entry["rows"])
+            case "fault":
+                self.faults.append(
+                    FaultThatWas(entry["kind"], entry["what"], entry["begin"], entry["end"])
+                )
+            case "calm":
+                self.calms.append((entry["begin"], entry["end"]))
+            case "ended":
+                self.ended.append(f"{entry['daemon']} with {entry['code']}")
+            case _:
+                pass
+
+
+def _rows(rows: Sequence[Sequence[Any]]) -> list[Row]:
+    return [(offset, RecordId(producer, sequence)) for offset, producer, sequence in rows]

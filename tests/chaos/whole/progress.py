@@ -1,0 +1,51 @@
+"""How long nothing was acknowledged after a heal. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.chaos.whole.history import Place
+
+PATIENCE_S: Final = 10.0
+"""After a heal, a partition must have acknowledged something within this time, and go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """A time in which nothing was broken, from the end of the last fault on."""
+
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A time in which nothing happened in a partition, during a calm."""
+
+    place: Place
+    begin_s: float
+    took_s: float
+
+
+def longest_silence(
+    calms: Iterable[Calm], happened: Mapping[Place, Sequence[float]]
+) -> Silence | None:
+    """The longest stretch of any calm in which nothing happened in some partition. ``happened`` has
+    the times for each, in order."""
+    silences = [
+        Silence(place, before, after - before)
+        for calm in calms
+        for place, times in happened.items()
+        for before, after in _stretches(calm, times)
+    ]
+    return max(silences, key=lambda silence: silence.took_s, default=None)
+
+
+def _stretches(calm: Calm, times: Sequence[float]) -> Iterable[tuple[float, float]]:
+    within = times[bisect_left(times, calm.begin_s) : bisect_right(times, calm.end_s)]
+    edges = [calm.begin_s, *within, calm.end_s]
+    return itertools.pairwise(edges)

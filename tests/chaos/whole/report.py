@@ -1,0 +1,109 @@
+"""What a run says while it goes on, and in the end. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.chaos.whole.checker import Broken, Violation, check
+from tests.chaos.whole.history import History, Place
+from tests.chaos.whole.progress import PATIENCE_S, Calm, Silence, longest_silence
+
+SHOWN: Final = 20
+"""How many violations are shown one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came out. ``problems`` are failures of the run itself, such as replicas that differ."""
+
+    history: History
+    violations: Sequence[Violation]
+    unacknowledged: Silence | None
+    unread: Silence | None
+    problems: Sequence[str]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all promises were kept, and progress came back in time."""
+        waited_s = 0.0 if self.unacknowledged is None else self.unacknowledged.took_s
+        return not self.violations and not self.problems and waited_s <= PATIENCE_S
+
+
+def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
+    """Check everything that was written down."""
+    calms = [Calm(begin_s, end_s) for begin_s, end_s in history.calms]
+    acknowledged: dict[Place, list[float]] = defaultdict(list)
+    read: dict[Place, list[float]] = defaultdict(list)
+    for place in history.log:
+        acknowledged[place] = []
+        read[place] = []
+    for sender in history.senders:
+        for told in sender.acknowledged:
+            acknowledged[told.place].append(told.at_s)
+    for reader in history.readers:
+        for place, times in reader.times.items():
+            read[place] += times
+    for times in (*acknowledged.values(), *read.values()):
+        times.sort()
+    return Verdict(
+        history,
+        check(history),
+        longest_silence(calms, acknowledged),
+        longest_silence(calms, read),
+        problems,
+    )
+
+
+def progress_line(at_s: float, acknowledged: int, per_second: float, active: Sequence[str]) -> str:
+    """One line while the run goes on."""
+    now = ", ".join(active) or "calm"
+    return f"{at_s:6.0f} s  {acknowledged:8,} acknowledged  {per_second:5.0f}/s  {now}"
+
+
+def summary(verdict: Verdict, seed: int, minutes: float) -> str:
+    """The end of the run, as text of several lines."""
+    history = verdict.history
+    faults = Counter(fault.kind for fault in history.faults)
+    broken = Counter(violation.broken for violation in verdict.violations)
+    acknowledged = sum(len(sender.acknowledged) for sender in history.senders)
+    read = sum(
+        len(rows)
+        for reader in history.readers
+        for session in reader.sessions
+        for rows in session.rows.values()
+    )
+    failed = sum(len(sender.failed) for sender in history.senders)
+    there = sum(map(len, history.log.values()))
+    lost, twice, disordered = (broken[b] for b in (Broken.LOST, Broken.TWICE, Broken.ORDER))
+    silent = _said(verdict.unacknowledged)
+    lines = [
+        f"seed {seed}, {minutes:g} minutes, {len(history.calms)} storms",
+        f"faults: {_counted(faults)}",
+        f"acknowledged {acknowledged:,}, failed {failed:,}, in the log {there:,}, read {read:,}",
+        f"lost {lost}, twice {twice}, out of order {disordered}, all {len(verdict.violations)}",
+        f"longest without an acknowledgement after healing: {silent}, at most {PATIENCE_S:g} s",
+        f"longest without a read after healing: {_said(verdict.unread)}",
+        f"errors of readers: {_counted(_errors(history))}",
+        f"daemons that ended by themselves: {_counted(Counter(history.ended))}",
+        *map(str, verdict.violations[:SHOWN]),
+        *verdict.problems,
+        "good" if verdict.is_good else "FAILED",
+    ]
+    return "\n".join(lines)
+
+
+def _errors(history: History) -> Counter[str]:
+    return Counter(error.partition(":")[0] for reader in history.readers for error in reader.errors)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
+
+
+def _said(silence: Silence | None) -> str:
+    if silence is None:
+        return "never calm"
+    return f"{silence.took_s:.1f} s ({silence.place[0]}-{silence.place[1]})"

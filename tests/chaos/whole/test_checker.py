@@ -1,0 +1,282 @@
+"""Each broken promise is found by the checker, and a history in which all were kept is fine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from tests.chaos.whole.checker import Broken, check
+from tests.chaos.whole.history import History
+from tests.chaos.whole.progress import Calm, Silence, longest_silence
+from tests.chaos.whole.report import judge, summary
+from tests.chaos.whole.values import RecordId, decode, encode
+
+Entry = dict[str, Any]
+Files = dict[str, list[Entry]]
+Change = Callable[[Files], object]
+
+
+def files() -> Files:
+    """Two partitions with gaps in their offsets; record 3 has no outcome and is there, record 5
+    has none and is not."""
+    return {
+        "p": [
+            {"do": "producer", "name": "p", "topic": "t", "t": 0},
+            {"do": "sent", "below": 6, "t": 1},
+            {"do": "acked", "t": 2, "rows": [[0, 0, 1, 2.0], [1, 1, 1, 2.0], [2, 0, 3, 2.0]]},
+            {"do": "failed", "t": 3, "rows": [[3, "DEADLINE_EXCEEDED: no answer"]]},
+            {"do": "acked", "t": 4, "rows": [[4, 0, 4, 4.0]]},
+        ],
+        "r": [
+            {"do": "reader", "name": "r", "topic": "t", "t": 0},
+            {"do": "open", "start": None, "t": 0},
+            {"do": "read", "t": 3, "partition": 0, "rows": [[1, "p", 0], [3, "p", 2]]},
+            {"do": "error", "error": "UNREACHABLE: no connection", "t": 3},
+            {"do": "open", "start": {"0": 3, "1": 0}, "t": 4},
+            {"do": "read", "t": 4, "partition": 0, "rows": [[3, "p", 2], [4, "p", 4]]},
+            {"do": "read", "t": 5, "partition": 1, "rows": [[1, "p", 1], [2, "p", 3]]},
+        ],
+        "run": [
+            {"do": "fault", "kind": "cut", "what": "cut a b", "begin": 1, "end": 2, "t": 2},
+            {"do": "calm", "begin": 2.0, "end": 9.0, "t": 9},
+            {"do": "ended", "daemon": "spu@host-1", "code": 1, "t": 2},
+            {
+                "do": "log",
+                "topic": "t",
+                "partition": 0,
+                "rows": [[1, "p", 0], [3, "p", 2], [4, "p", 4]],
+            },
+            {"do": "log", "topic": "t", "partition": 1, "rows": [[1, "p", 1], [2, "p", 3]]},
+        ],
+    }
+
+
+def history(changed: Iterable[list[Entry]]) -> History:
+    made = History()
+    for entries in changed:
+        made.add(entries)
+    return made
+
+
+def log(partition: int) -> Callable[[Files], list[list[Any]]]:
+    def rows(of: Files) -> list[list[Any]]:
+        found: list[list[Any]] = of["run"][3 + partition]["rows"]
+        return found
+
+    return rows
+
+
+def without_the_last(of: Files, name: str) -> None:
+    of[name].pop()
+
+
+def test_given_a_clean_history_then_nothing_is_found() -> None:
+    assert check(history(files().values())) == []
+
+
+CHANGES: list[tuple[str, Change, set[Broken]]] = [
+    (
+        "an acknowledged record is not there, nor in what was read",
+        lambda of: (log(0)(of).pop(), of["r"][5]["rows"].pop()),
+        {Broken.LOST},
+    ),
+    (
+        "an acknowledged record is not there, and was read",
+        lambda of: log(0)(of).pop(),
+        {Broken.LOST, Broken.TAKEN_BACK},
+    ),
+    (
+        "it was acknowledged at another offset",
+        lambda of: of["p"][2]["rows"][0].__setitem__(2, 2),
+        {Broken.MOVED},
+    ),
+    (
+        "it was acknowledged in another partition",
+        lambda of: of["p"][2]["rows"][0].__setitem__(1, 1),
+        {Broken.MOVED},
+    ),
+    (
+        "a record is there again, in its partition",
+        lambda of: (log(0)(of).append([5, "p", 4]), of["r"][5]["rows"].append([5, "p", 4])),
+        {Broken.TWICE},
+    ),
+    (
+        "a record is there again, in another partition",
+        lambda of: (log(1)(of).append([5, "p", 4]), of["r"][6]["rows"].append([5, "p", 4])),
+        {Broken.TWICE},
+    ),
+    (
+        "an unknown outcome is there twice",
+        lambda of: (log(1)(of).append([5, "p", 3]), of["r"][6]["rows"].append([5, "p", 3])),
+        {Broken.TWICE},
+    ),
+    (
+        "an offset holds two records",
+        lambda of: (log(1)(of).append([2, "p", 5]), of["r"][6]["rows"].append([2, "p", 5])),
+        {Broken.TWICE, Broken.CHANGED, Broken.SKIPPED},
+    ),
+    (
+        "a later record is before an earlier one",
+        lambda of: (
+            log(1)(of).__setitem__(slice(None), [[1, "p", 3], [2, "p", 1]]),
+            of["r"][6].update(rows=[[1, "p", 3], [2, "p", 1]]),
+            of["p"][2]["rows"][1].__setitem__(2, 2),
+        ),
+        {Broken.ORDER},
+    ),
+    (
+        "a record was never sent",
+        lambda of: (log(1)(of).append([5, "p", 6]), of["r"][6]["rows"].append([5, "p", 6])),
+        {Broken.FOREIGN},
+    ),
+    (
+        "a record is of nobody",
+        lambda of: (log(1)(of).append([5, "x", 0]), of["r"][6]["rows"].append([5, "x", 0])),
+        {Broken.FOREIGN},
+    ),
+    (
+        "what was read is not there",
+        lambda of: of["r"][5]["rows"].append([5, "p", 5]),
+        {Broken.TAKEN_BACK},
+    ),
+    (
+        "two reads of an offset differ",
+        lambda of: of["r"][5]["rows"].__setitem__(0, [3, "p", 0]),
+        {Broken.CHANGED},
+    ),
+    (
+        "a consumer passes over a record that another one had read",
+        lambda of: of["r"][5].update(rows=[[1, "p", 0], [4, "p", 4]]),
+        {Broken.SKIPPED},
+    ),
+    (
+        "a consumer from the beginning begins later",
+        lambda of: of["r"][2]["rows"].pop(0),
+        {Broken.SKIPPED},
+    ),
+    (
+        "consumers under one name leave a gap between them",
+        lambda of: (of["r"][2]["rows"].pop(), of["r"][5]["rows"].pop(0)),
+        {Broken.SKIPPED},
+    ),
+    (
+        "a consumer reads a record twice",
+        lambda of: of["r"][5]["rows"].append([4, "p", 4]),
+        {Broken.REPEATED},
+    ),
+    (
+        "a consumer goes backwards",
+        lambda of: of["r"][6]["rows"].reverse(),
+        {Broken.REPEATED},
+    ),
+    ("the last record is not read", lambda of: of["r"][6]["rows"].pop(), {Broken.BEHIND}),
+    ("a partition is not read", lambda of: without_the_last(of, "r"), {Broken.BEHIND}),
+    (
+        "a producer is told that records are lost",
+        lambda of: of["p"][3]["rows"].__setitem__(0, [3, "DIVERGED: lost"]),
+        {Broken.ADMITTED},
+    ),
+    (
+        "a reader is told that records are damaged",
+        lambda of: of["r"][3].update(error="CORRUPT_BATCH: damaged"),
+        {Broken.ADMITTED},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES]
+)
+def test_given_a_broken_promise_then_it_is_found(change: Change, broken: set[Broken]) -> None:
+    changed = files()
+    change(changed)
+    assert {violation.broken for violation in check(history(changed.values()))} == broken
+
+
+def test_every_promise_is_broken_by_some_history_above() -> None:
+    assert set().union(*(broken for _, _, broken in CHANGES)) == set(Broken)
+
+
+def test_given_a_record_of_the_same_name_in_another_topic_then_it_is_another_record() -> None:
+    other = {
+        "q": [
+            {"do": "producer", "name": "p", "topic": "u", "t": 0},
+            {"do": "sent", "below": 1, "t": 1},
+            {"do": "acked", "t": 2, "rows": [[0, 0, 1, 2.0]]},
+        ],
+        "more": [{"do": "log", "topic": "u", "partition": 0, "rows": [[1, "p", 0]]}],
+    }
+    assert check(history((files() | other).values())) == []
+
+
+PLACE, OTHER = ("t", 0), ("t", 1)
+CALMS = [Calm(10.0, 23.0), Calm(40.0, 53.0)]
+
+
+@pytest.mark.parametrize(
+    ("happened", "longest"),
+    [
+        # Nothing at all.
+        ({PLACE: []}, Silence(PLACE, 10.0, 13.0)),
+        # What was before the heal does not count, nor what comes in the next storm.
+        ({PLACE: [9.0, 24.0]}, Silence(PLACE, 10.0, 13.0)),
+        ({PLACE: [12.0, 14.0, 22.0, 41.0, 47.0]}, Silence(PLACE, 14.0, 8.0)),
+        ({PLACE: [12.0, 14.0, 16.0, 22.0, 41.0]}, Silence(PLACE, 41.0, 12.0)),
+        # Each partition by itself.
+        (
+            {PLACE: [float(t) for t in range(60)], OTHER: [10.5, 20.0, 41.0, 50.0]},
+            Silence(OTHER, 10.5, 9.5),
+        ),
+    ],
+)
+def test_the_longest_silence_after_a_heal(
+    happened: dict[tuple[str, int], list[float]], longest: Silence
+) -> None:
+    assert longest_silence(CALMS, happened) == longest
+
+
+def test_given_a_partition_of_which_nothing_was_acknowledged_in_time_then_the_run_has_failed() -> (
+    None
+):
+    changed = files()
+    verdict = judge(history(changed.values()))
+    assert verdict.is_good
+    assert verdict.unacknowledged == Silence(("t", 1), 2.0, 7.0)
+    changed["run"][1]["end"] = 13.0
+    assert not judge(history(changed.values())).is_good
+
+
+def test_given_a_problem_of_the_run_then_it_has_failed() -> None:
+    assert not judge(history(files().values()), ["clerk did not end"]).is_good
+
+
+def test_the_summary_says_what_was_and_what_was_broken() -> None:
+    said = summary(judge(history(files().values())), 3, 2.0)
+    for part in (
+        "seed 3, 2 minutes, 1 storms",
+        "faults: 1 cut",
+        "acknowledged 4, failed 1, in the log 5, read 6",
+        "lost 0, twice 0, out of order 0",
+        "7.0 s (t-1), at most 10 s",
+        "1 UNREACHABLE",
+        "1 spu@host-1 with 1",
+        "\ngood",
+    ):
+        assert part in said
+    changed = files()
+    log(0)(changed).pop()
+    said = summary(judge(history(changed.values())), 3, 2.0)
+    assert "lost 1," in said
+    assert "acknowledged and not in the log: p:4 acknowledged as t-0@4" in said
+    assert said.endswith("FAILED")
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 7, 12345])
+def test_given_a_value_then_its_record_is_known_and_a_changed_one_is_noticed(sequence: int) -> None:
+    record = RecordId("clerk", sequence)
+    value = encode(record)
+    assert decode(value) == record
+    with pytest.raises(ValueError, match="filling"):
+        decode(value + b"x")

@@ -1,0 +1,102 @@
+"""What follows from a seed, and that it leaves the cluster a chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.whole.plan import (
+    BRIEF_S,
+    CALM_S,
+    ORDERS,
+    TOO_MANY_S,
+    Fault,
+    Kind,
+    storms,
+    touched,
+    trouble_s,
+)
+from tests.chaos.whole.progress import PATIENCE_S
+
+SEEDS = range(12)
+A, B, C = "host-1", "host-2", "host-3"
+
+
+def test_given_the_same_seed_then_the_plan_is_the_same() -> None:
+    assert storms(7, 5) == storms(7, 5)
+    assert storms(7, 5) != storms(8, 5)
+
+
+def test_given_more_minutes_then_the_plan_only_goes_on() -> None:
+    short, long = storms(7, 2), storms(7, 15)
+    assert long[: len(short)] == short
+    assert len(long) > len(short)
+
+
+@pytest.mark.parametrize("minutes", [0.1, 2, 15])
+def test_a_plan_fits_into_its_minutes_unless_they_are_too_few_for_one_storm(minutes: float) -> None:
+    for seed in SEEDS:
+        planned = storms(seed, minutes)
+        took_s = sum(storm.length_s + CALM_S for storm in planned)
+        assert took_s <= minutes * 60 or len(planned) == 1
+        assert took_s > minutes * 60 - 40
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_given_any_seed_then_no_two_faults_disturb_each_other(seed: int) -> None:
+    for storm in storms(seed, 5):
+        for number, fault in enumerate(storm.faults):
+            assert 0 <= fault.begin_s <= fault.end_s <= storm.length_s + 0.1, fault
+            for other in storm.faults[number + 1 :]:
+                apart = fault.begin_s >= other.end_s or other.begin_s >= fault.end_s
+                assert apart or not touched(fault) & touched(other), (fault, other)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_given_any_seed_then_two_hosts_have_trouble_at_once_but_not_for_long(seed: int) -> None:
+    planned = storms(seed, 5)
+    assert any(trouble_s(storm.faults, 2) > 0 for storm in planned)
+    assert all(trouble_s(storm.faults, 2) <= TOO_MANY_S for storm in planned)
+
+
+def test_given_a_quarter_of_an_hour_then_all_kinds_of_faults_come() -> None:
+    for seed in SEEDS:
+        faults = [fault for storm in storms(seed, 15) for fault in storm.faults]
+        assert {fault.kind for fault in faults} == set(Kind)
+        killed = {fault.daemon for fault in faults if fault.kind is Kind.KILL}
+        assert killed == {"spu", "sc", "etcd"}
+        long = [f for f in faults if f.end_s - f.begin_s > BRIEF_S[1] and f.kind not in ORDERS]
+        assert len(long) >= len(storms(seed, 15))
+
+
+def test_a_calm_is_longer_than_progress_may_take() -> None:
+    assert CALM_S > PATIENCE_S
+
+
+@pytest.mark.parametrize(
+    ("faults", "longest_s"),
+    [
+        ([], 0.0),
+        ([Fault(Kind.KILL, 0, 9, A, "spu")], 0.0),
+        ([Fault(Kind.KILL, 0, 9, A, "spu"), Fault(Kind.FREEZE, 1, 4, A, "sc")], 0.0),
+        ([Fault(Kind.KILL, 0, 9, A, "spu"), Fault(Kind.FREEZE, 1, 4, B, "sc")], 3.0),
+        ([Fault(Kind.KILL, 0, 9, A, "spu"), Fault(Kind.DRAIN, 1, 4, B)], 0.0),
+        (
+            [
+                Fault(Kind.KILL, 0, 9, A, "spu"),
+                Fault(Kind.FREEZE, 1, 4, B, "sc"),
+                Fault(Kind.ISOLATE, 3, 6, C),
+            ],
+            5.0,
+        ),
+        (
+            [
+                Fault(Kind.KILL, 0, 9, A, "spu"),
+                Fault(Kind.FREEZE, 1, 2, B, "sc"),
+                Fault(Kind.ISOLATE, 3, 6, C),
+            ],
+            3.0,
+        ),
+    ],
+)
+def test_how_long_two_hosts_have_trouble(faults: list[Fault], longest_s: float) -> None:
+    assert trouble_s(faults, 2) == longest_s
