@@ -11,6 +11,8 @@ PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 SLOWEST := --durations 30 --durations-min 0.5
 SEED ?= 0
+# For so long `make chaos` has all kinds of faults at once (nothing: it tries them one by one).
+MINUTES ?=
 # Tests start hundreds of processes; they take compiled modules from where the first one left them.
 unexport PYTHONDONTWRITEBYTECODE
 # What `make fuzz` fuzzes (nothing: everything, one after the other), for how long each, and the
@@ -117,8 +119,9 @@ fuzz: setup  ## Coverage-guided fuzzing of TARGET, or of all, for SECONDS each; 
 	    $(if $(WORK),--work $(WORK)/$$target) || exit 1; \
 	done
 
-chaos: setup  ## Only what kills and freezes processes: SPUs, the SC, members of etcd; minutes
-	@$(PYTEST) -m chaos --timeout 900
+chaos: setup  ## All faults at once for MINUTES, drawn from SEED; without MINUTES, all tests with faults
+	@$(if $(MINUTES),$(BIN)/python -m tests.chaos.whole --minutes $(MINUTES) --seed $(SEED),\
+	  $(PYTEST) -m chaos --timeout 900)
 
 docs: setup  ## Write the reference pages that follow from code; build the site, build/docs/index.html
 	@$(BIN)/python docs/generate.py

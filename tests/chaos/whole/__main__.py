@@ -47,12 +47,14 @@ def main() -> int:
         return 2
     directory = options.directory or Path(tempfile.mkdtemp(prefix="runnel-chaos-"))
     words = (str(directory), str(etcd), str(options.seed), str(options.minutes))
-    done = subprocess.run(
+    with subprocess.Popen(
         [*NAMESPACE, *ALONE, sys.executable, "-m", "tests.chaos.whole.run", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "ETCD_UNSUPPORTED_ARCH": "arm64"},
-        check=False,
-    )
-    if done.returncode == 0:
+        # When this process ends, however it does, the run reads an end of the pipe.
+        stdin=subprocess.PIPE,
+    ) as running:
+        code = running.wait()
+    if code == 0:
         shutil.rmtree(directory)
         return 0
     print(f"histories and logs: {directory}")

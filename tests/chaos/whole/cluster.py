@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import runnel
 from tests.chaos.machines.machines import Machines
 from tests.chaos.whole.plan import CLIENTS, CONTROLLERS, HOSTS, daemons_of
 
@@ -85,8 +87,8 @@ class Cluster:
     _over: threading.Event = field(default_factory=threading.Event)
     _watch: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start all daemons, register the SPUs, and wait until these are online."""
+    def start(self, topics: Mapping[str, int]) -> None:
+        """Start all daemons, register the SPUs, and make topics with so many partitions each."""
         for host in HOSTS:
             disk = _DATA / host
             disk.mkdir()
@@ -103,17 +105,23 @@ class Cluster:
             text = _SC.format(etcd=addresses(2379), host=host)
             self.machines.write(host, "sc.yaml", text)
             self.run_daemon(f"sc@{host}")
-        self.until("get spus")
+        manifests = [_MANIFEST.format(number=n, host=host) for n, host in enumerate(HOSTS, 1)]
+        self.machines.write(DESK, "spus.yaml", "---\n".join(manifests))
+        self.until("apply -f spus.yaml")
+        with ThreadPoolExecutor() as threads:
+            secret = f"spu secret {{0}} --to {_DATA}/{{0}}/spu/secret"
+            list(threads.map(self.until, [secret.format(host) for host in HOSTS]))
         for number, host in enumerate(HOSTS, 1):
-            self.machines.write(DESK, f"{host}.yaml", _MANIFEST.format(number=number, host=host))
-            self.until(f"apply -f {host}.yaml")
-            self.until(f"spu secret {host} --to {_DATA}/{host}/spu/secret")
             controllers = ", ".join(f"{one}.example:9004" for one in CONTROLLERS)
             text = _SPU.format(number=number, host=host, controllers=controllers)
             self.machines.write(host, "spu.yaml", text)
             self.run_daemon(f"spu@{host}")
-        for host in HOSTS:
-            self.until(f"wait spu {host} --for online")
+        with runnel.connect(addresses(9003)) as cluster:
+            for host in HOSTS:
+                cluster.wait("Spu", host, "online", PATIENCE_S)
+            for topic, partitions in topics.items():
+                cluster.apply(runnel.Topic(topic, partitions=partitions, replication_factor=3))
+                cluster.wait("Topic", topic, "writable", PATIENCE_S)
         self._watch = threading.Thread(target=self._keep_running, daemon=True)
         self._watch.start()
 

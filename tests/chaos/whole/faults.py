@@ -60,6 +60,9 @@ class Faults:
             case Kind.LOSE_HOST:
                 for daemon in reversed(daemons_of(host)):
                     cluster.kill(f"{daemon}@{host}")
+            case Kind.LOSE_SPUS:
+                for spu in HOSTS:
+                    cluster.kill(f"spu@{spu}")
             case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
                 for sender, receiver in cut_links(fault):
                     machines.cut(sender, receiver)
@@ -90,6 +93,9 @@ class Faults:
             case Kind.LOSE_HOST:
                 for daemon in daemons_of(host):
                     cluster.run_daemon(f"{daemon}@{host}")
+            case Kind.LOSE_SPUS:
+                for spu in HOSTS:
+                    cluster.run_daemon(f"spu@{spu}")
             case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
                 for sender, receiver in cut_links(fault):
                     machines.heal(sender, receiver)

@@ -19,9 +19,9 @@ HOSTS: Final = tuple(f"host-{number}" for number in range(1, 6))
 CONTROLLERS: Final = HOSTS[:3]
 CLIENTS: Final = "clients"
 
-CALM_S: Final = 13.0
+CALM_S: Final = 12.0
 """How long nothing is broken after a storm: longer than progress may take to come back."""
-STORM_S: Final = (12.0, 22.0)
+STORM_S: Final = (10.0, 18.0)
 BRIEF_S: Final = (0.2, 4.0)
 #: For so long at most, trouble on more than one host at a time.
 TOO_MANY_S: Final = 8.0
@@ -34,6 +34,7 @@ class Kind(StrEnum):
     KILL = "kill -9"
     FREEZE = "freeze"
     LOSE_HOST = "host killed"
+    LOSE_SPUS = "all SPUs killed"
     ISOLATE = "host cut off"
     CUT = "cut"
     CUT_ONE_WAY = "cut one way"
@@ -59,7 +60,7 @@ LONG: Final = (
 )
 BRIEF: Final = (
     *(Kind.KILL, Kind.KILL, Kind.KILL, Kind.FREEZE, Kind.FREEZE, Kind.LOSE_HOST),
-    *(Kind.ISOLATE, Kind.CUT, Kind.CUT_ONE_WAY, Kind.FULL),
+    *(Kind.LOSE_SPUS, Kind.ISOLATE, Kind.CUT, Kind.CUT_ONE_WAY, Kind.FULL),
 )
 ORDERS: Final = (Kind.DRAIN, Kind.REBALANCE, Kind.STEP_DOWN, Kind.TOPIC)
 """What an operator does: nobody's host is in trouble for it."""
@@ -114,7 +115,8 @@ def trouble_s(faults: Iterable[Fault], hosts: int) -> float:
     edges = sorted({edge for fault in chosen for edge in (fault.begin_s, fault.end_s)})
     longest = since = 0.0
     for begin, end in itertools.pairwise(edges):
-        troubled = {f.host for f in chosen if f.begin_s < end and f.end_s > begin}
+        now = [fault for fault in chosen if fault.begin_s < end and fault.end_s > begin]
+        troubled = {host for fault in now for host in hosts_of(fault)}
         since = since + end - begin if len(troubled) >= hosts else 0.0
         longest = max(longest, since)
     return longest
@@ -127,6 +129,8 @@ def touched(fault: Fault) -> frozenset[str]:
             return frozenset((f"{fault.daemon}@{fault.host}",))
         case Kind.LOSE_HOST:
             return frozenset(f"{daemon}@{fault.host}" for daemon in daemons_of(fault.host))
+        case Kind.LOSE_SPUS:
+            return frozenset(f"spu@{host}" for host in HOSTS)
         case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
             # Two cuts that share a link would heal each other.
             return frozenset(("links",))
@@ -136,6 +140,11 @@ def touched(fault: Fault) -> frozenset[str]:
             return frozenset((f"disk@{fault.host}",))
         case Kind.DRAIN | Kind.REBALANCE | Kind.STEP_DOWN | Kind.TOPIC:
             return frozenset((fault.kind.value,))
+
+
+def hosts_of(fault: Fault) -> tuple[str, ...]:
+    """The hosts that have trouble by a fault."""
+    return HOSTS if fault.kind is Kind.LOSE_SPUS else (fault.host,)
 
 
 def daemons_of(host: str) -> tuple[str, ...]:
@@ -163,7 +172,7 @@ def _storm(rng: random.Random, number: int, main: Kind, brief: _Bag, orders: _Ba
     begin_s = round(rng.uniform(0.0, 2.0), 1)
     victim = rng.choice(HOSTS)
     faults = [_fault(rng, main, victim, begin_s, rng.uniform(0.6, 1.0) * (length_s - begin_s))]
-    wanted = [(brief.draw(), BRIEF_S) for _ in range(rng.randint(3, 5))]
+    wanted = [(brief.draw(), BRIEF_S) for _ in range(rng.randint(4, 6))]
     wanted += [(orders.draw(), (3.0, 10.0)) for _ in range(rng.randint(1, 2))]
     for kind, (shortest_s, longest_s) in wanted:
         for _ in range(_ATTEMPTS):
@@ -187,6 +196,8 @@ def _fault(
             peer = rng.choice([other for other in (*HOSTS, CLIENTS) if other != host])
         case Kind.REBALANCE | Kind.STEP_DOWN:
             host, took_s = "", 0.0
+        case Kind.LOSE_SPUS:
+            host = ""
         case Kind.TOPIC:
             host, peer = "", topic
         case _:

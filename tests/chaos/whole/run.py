@@ -8,6 +8,7 @@ Exits with 0 if all is well, with 1 if not.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -61,10 +62,7 @@ def run(directory: Path, etcd: Path, seed: int, minutes: float) -> int:
         disk_mib = int(_BASE_MIB + minutes * _MIB_PER_MINUTE)
         cluster = Cluster(machines, etcd, disk_mib, ended)
         try:
-            cluster.start()
-            for topic, partitions in TOPICS.items():
-                cluster.until(f"create topic {topic} -p {partitions} -r 3")
-                cluster.until(f"wait topic {topic} --for writable")
+            cluster.start(TOPICS)
             problems = _under_storms(cluster, histories, recording, seed, minutes)
         finally:
             cluster.stop()
@@ -178,11 +176,13 @@ def _telling(faults: Faults, files: list[Path]) -> Iterator[None]:
     over = threading.Event()
     growing = [Growing(path) for path in files]
 
+    def count() -> int:
+        return sum(len(e["rows"]) for g in growing for e in g.new() if e["do"] == "acked")
+
     def tell() -> None:
-        begun_s, all_in_all = time.monotonic(), 0
+        begun_s, all_in_all = time.monotonic(), count()
         while not over.wait(TELL_S):
-            new = sum(len(e["rows"]) for g in growing for e in g.new() if e["do"] == "acked")
-            all_in_all += new
+            all_in_all += (new := count())
             active = [str(fault) for fault in faults.active()]
             at_s = time.monotonic() - begun_s
             print(progress_line(at_s, all_in_all, new / TELL_S, active), flush=True)
@@ -196,5 +196,16 @@ def _telling(faults: Faults, files: list[Path]) -> Iterator[None]:
         teller.join()
 
 
+def _end_with_the_parent() -> None:
+    """End at once when whoever started this has ended: all processes here go with this one."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    _end_with_the_parent()
     sys.exit(run(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

@@ -68,6 +68,11 @@ def log(partition: int) -> Callable[[Files], list[list[Any]]]:
     return rows
 
 
+def added(rows: list[list[Any]], row: list[Any]) -> list[list[Any]]:
+    rows.append(row)
+    return rows
+
+
 def without_the_last(of: Files, name: str) -> None:
     of[name].pop()
 
@@ -99,22 +104,22 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
     ),
     (
         "a record is there again, in its partition",
-        lambda of: (log(0)(of).append([5, "p", 4]), of["r"][5]["rows"].append([5, "p", 4])),
+        lambda of: (added(log(0)(of), [5, "p", 4]), added(of["r"][5]["rows"], [5, "p", 4])),
         {Broken.TWICE},
     ),
     (
         "a record is there again, in another partition",
-        lambda of: (log(1)(of).append([5, "p", 4]), of["r"][6]["rows"].append([5, "p", 4])),
+        lambda of: (added(log(1)(of), [5, "p", 4]), added(of["r"][6]["rows"], [5, "p", 4])),
         {Broken.TWICE},
     ),
     (
         "an unknown outcome is there twice",
-        lambda of: (log(1)(of).append([5, "p", 3]), of["r"][6]["rows"].append([5, "p", 3])),
+        lambda of: (added(log(1)(of), [5, "p", 3]), added(of["r"][6]["rows"], [5, "p", 3])),
         {Broken.TWICE},
     ),
     (
         "an offset holds two records",
-        lambda of: (log(1)(of).append([2, "p", 5]), of["r"][6]["rows"].append([2, "p", 5])),
+        lambda of: (added(log(1)(of), [2, "p", 5]), added(of["r"][6]["rows"], [2, "p", 5])),
         {Broken.TWICE, Broken.CHANGED, Broken.SKIPPED},
     ),
     (
@@ -128,17 +133,17 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
     ),
     (
         "a record was never sent",
-        lambda of: (log(1)(of).append([5, "p", 6]), of["r"][6]["rows"].append([5, "p", 6])),
+        lambda of: (added(log(1)(of), [5, "p", 6]), added(of["r"][6]["rows"], [5, "p", 6])),
         {Broken.FOREIGN},
     ),
     (
         "a record is of nobody",
-        lambda of: (log(1)(of).append([5, "x", 0]), of["r"][6]["rows"].append([5, "x", 0])),
+        lambda of: (added(log(1)(of), [5, "x", 0]), added(of["r"][6]["rows"], [5, "x", 0])),
         {Broken.FOREIGN},
     ),
     (
         "what was read is not there",
-        lambda of: of["r"][5]["rows"].append([5, "p", 5]),
+        lambda of: added(of["r"][5]["rows"], [5, "p", 5]),
         {Broken.TAKEN_BACK},
     ),
     (
@@ -163,7 +168,7 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
     ),
     (
         "a consumer reads a record twice",
-        lambda of: of["r"][5]["rows"].append([4, "p", 4]),
+        lambda of: added(of["r"][5]["rows"], [4, "p", 4]),
         {Broken.REPEATED},
     ),
     (

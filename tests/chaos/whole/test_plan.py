@@ -80,6 +80,7 @@ def test_a_calm_is_longer_than_progress_may_take() -> None:
         ([Fault(Kind.KILL, 0, 9, A, "spu"), Fault(Kind.FREEZE, 1, 4, A, "sc")], 0.0),
         ([Fault(Kind.KILL, 0, 9, A, "spu"), Fault(Kind.FREEZE, 1, 4, B, "sc")], 3.0),
         ([Fault(Kind.KILL, 0, 9, A, "spu"), Fault(Kind.DRAIN, 1, 4, B)], 0.0),
+        ([Fault(Kind.LOSE_SPUS, 2, 4)], 2.0),
         (
             [
                 Fault(Kind.KILL, 0, 9, A, "spu"),
