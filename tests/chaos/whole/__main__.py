@@ -33,7 +33,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.whole")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--directory", type=Path, help="a new one; default: a temporary one")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="a new one, kept; default: a temporary one, kept after a failure",
+    )
     parser.add_argument("--judge", type=Path, metavar="DIRECTORY")
     options = parser.parse_args()
     if options.judge is not None:
@@ -45,7 +49,7 @@ def main() -> int:
     except (pytest.skip.Exception, pytest.fail.Exception) as error:
         print(f"it cannot run here: {error}", file=sys.stderr)
         return 2
-    directory = options.directory or Path(tempfile.mkdtemp(prefix="runnel-chaos-"))
+    directory: Path = options.directory or Path(tempfile.mkdtemp(prefix="runnel-chaos-"))
     words = (str(directory), str(etcd), str(options.seed), str(options.minutes))
     with subprocess.Popen(
         [*NAMESPACE, *ALONE, sys.executable, "-m", "tests.chaos.whole.run", *words],
@@ -55,7 +59,8 @@ def main() -> int:
     ) as running:
         code = running.wait()
     if code == 0:
-        shutil.rmtree(directory)
+        if options.directory is None:
+            shutil.rmtree(directory)
         return 0
     print(f"histories and logs: {directory}")
     print(f"to check them again: python -m tests.chaos.whole --judge {directory}")

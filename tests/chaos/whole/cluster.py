@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ PATIENCE_S: Final = 90.0
 #: An SPU ends at once if what it needs is not there; so long it then rests, as under systemd.
 REST_S: Final = 1.0
 ROOM_LEFT: Final = 2 << 20
+PORTS: Final = {"etcd": 2379, "sc": 9003, "spu": 9005}
 
 _DATA: Final = Path("/var/lib/runnel")
 _SC: Final = """\
@@ -159,6 +161,19 @@ class Cluster:
             daemon = self.daemons[name]
             daemon.is_wanted = True
             daemon.process = self.machines.start(daemon.host, daemon.command, name)
+
+    def await_daemon(self, name: str) -> None:
+        """Return when a daemon listens. Raises TimeoutError."""
+        daemon, deadline = self.daemons[name], time.monotonic() + PATIENCE_S
+        address = self.machines.address(daemon.host), PORTS[name.partition("@")[0]]
+        while True:
+            try:
+                socket.create_connection(address, 1.0).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{name} does not listen: {error}") from None
+            time.sleep(0.05)
 
     def kill(self, name: str) -> None:
         """End a daemon without a chance to say so, and leave it ended."""

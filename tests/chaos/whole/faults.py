@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, assert_never
 
@@ -87,15 +88,13 @@ class Faults:
         cluster, machines, host = self._cluster, self._cluster.machines, fault.host
         match fault.kind:
             case Kind.KILL:
-                cluster.run_daemon(f"{fault.daemon}@{host}")
+                self._start_again([f"{fault.daemon}@{host}"])
             case Kind.FREEZE:
                 cluster.send_signal(f"{fault.daemon}@{host}", signal.SIGCONT)
             case Kind.LOSE_HOST:
-                for daemon in daemons_of(host):
-                    cluster.run_daemon(f"{daemon}@{host}")
+                self._start_again([f"{daemon}@{host}" for daemon in daemons_of(host)])
             case Kind.LOSE_SPUS:
-                for spu in HOSTS:
-                    cluster.run_daemon(f"spu@{spu}")
+                self._start_again([f"spu@{spu}" for spu in HOSTS])
             case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
                 for sender, receiver in cut_links(fault):
                     machines.heal(sender, receiver)
@@ -111,6 +110,13 @@ class Faults:
                 pass
             case _:
                 assert_never(fault.kind)
+
+    def _start_again(self, daemons: Sequence[str]) -> None:
+        """Start daemons that were killed. They have the trouble behind them when they listen."""
+        for daemon in daemons:
+            self._cluster.run_daemon(daemon)
+        for daemon in daemons:
+            self._cluster.await_daemon(daemon)
 
     def _order(self, words: str) -> None:
         """Run a command once: while the cluster is in trouble it may fail, and is written down."""

@@ -24,7 +24,7 @@ CALM_S: Final = 12.0
 STORM_S: Final = (10.0, 18.0)
 BRIEF_S: Final = (0.2, 4.0)
 #: For so long at most, trouble on more than one host at a time.
-TOO_MANY_S: Final = 8.0
+TOO_MANY_S: Final = 6.0
 _ATTEMPTS: Final = 100
 
 

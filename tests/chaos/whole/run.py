@@ -55,8 +55,10 @@ def run(directory: Path, etcd: Path, seed: int, minutes: float) -> int:
     recording = Recording(histories / "run.jsonl")
 
     def ended(daemon: str, code: int) -> None:
-        recording.write("ended", daemon=daemon, code=code)
-        print(f"{daemon} ended with {code}", flush=True)
+        log = (directory / "machines" / f"{daemon}.log").read_text(errors="replace")
+        said = log.splitlines()[-1] if log else ""
+        recording.write("ended", daemon=daemon, code=code, said=said)
+        print(f"{daemon} ended with {code}: {said}", flush=True)
 
     with machines_of(directory / "machines", MACHINES) as machines:
         disk_mib = int(_BASE_MIB + minutes * _MIB_PER_MINUTE)

@@ -162,6 +162,11 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
         {Broken.SKIPPED},
     ),
     (
+        "a later consumer from the beginning begins later",
+        lambda of: of["r"][4].update(start=None),
+        {Broken.SKIPPED},
+    ),
+    (
         "consumers under one name leave a gap between them",
         lambda of: (of["r"][2]["rows"].pop(), of["r"][5]["rows"].pop(0)),
         {Broken.SKIPPED},
@@ -251,6 +256,12 @@ def test_given_a_partition_of_which_nothing_was_acknowledged_in_time_then_the_ru
     assert verdict.unacknowledged == Silence(("t", 1), 2.0, 7.0)
     changed["run"][1]["end"] = 13.0
     assert not judge(history(changed.values())).is_good
+
+
+def test_given_a_partition_of_which_nothing_was_acknowledged_at_all_then_it_counts() -> None:
+    changed = files()
+    changed["p"][2]["rows"].pop(1)
+    assert judge(history(changed.values())).unacknowledged == Silence(("t", 1), 2.0, 7.0)
 
 
 def test_given_a_problem_of_the_run_then_it_has_failed() -> None:
