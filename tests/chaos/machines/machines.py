@@ -73,15 +73,20 @@ class Machines:
         """Deliver again what one machine sends to another."""
         self._ip_of(sender, f"neighbour delete {self.address(receiver)} dev eth0")
 
-    def slow_down(self, machine: str, kilobits: int) -> None:
+    def slow_down(self, machine: str, kilobits: int) -> bool:
         """Have a machine send slowly: packets wait for each other, and are dropped when too many
-        wait. Raises CalledProcessError where the kernel has no such queue."""
+        wait. Returns whether the kernel can do it."""
         shape = f"tbf rate {kilobits}kbit burst 16kb latency 400ms"
-        self._run_on(machine, f"tc qdisc replace dev eth0 root {shape}")
+        try:
+            self._run_on(machine, f"tc qdisc replace dev eth0 root {shape}")
+        except (FileNotFoundError, subprocess.CalledProcessError):
+            return False
+        return True
 
     def speed_up(self, machine: str) -> None:
         """Have a machine send as fast as it can again."""
-        self._run_on(machine, "tc qdisc delete dev eth0 root")
+        with suppress(FileNotFoundError, subprocess.CalledProcessError):
+            self._run_on(machine, "tc qdisc delete dev eth0 root")
 
     def rename(self, alias: str, host: str) -> None:
         """Let a name mean another host, on all machines."""

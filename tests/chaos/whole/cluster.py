@@ -140,18 +140,18 @@ class Cluster:
         program = f"{sys.executable} -m runnel.cli.main"
         return self.machines.run(DESK, f"{program} {words} --sc {addresses(9003)}")
 
-    def until(self, words: str, give_up: Callable[[], bool] = lambda: False) -> str:
-        """Repeat a command until it succeeds, and return what it said. Raises TimeoutError."""
+    def until(self, words: str) -> None:
+        """Repeat a command until it succeeds. Raises TimeoutError."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 done = self.command(words)
                 if done.returncode == 0:
-                    return done.stdout
+                    return
                 said = done.stdout + done.stderr
             except subprocess.TimeoutExpired:
                 said = "the command did not end"
-            if time.monotonic() > deadline or give_up():
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"runnel {words}: {said}")
             time.sleep(0.3)
 

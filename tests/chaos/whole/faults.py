@@ -11,20 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, assert_never
 
 from tests.chaos.whole.cluster import ROOM_LEFT, Cluster
-from tests.chaos.whole.plan import CLIENTS, HOSTS, Fault, Kind, Storm, daemons_of
+from tests.chaos.whole.plan import HOSTS, Fault, Kind, Storm, cut_links, daemons_of
 from tests.chaos.whole.recording import Recording
 
 SLOW_KILOBITS: Final = 400
 
 
 class Faults:
-    """Has storms come over a cluster. `active` says which faults there are now."""
+    """Has storms come over a cluster. `active` says which faults there are now, ``problems`` which
+    could not be ended."""
 
     def __init__(self, cluster: Cluster, recording: Recording) -> None:
         self._cluster = cluster
         self._recording = recording
         self._lock = threading.Lock()
         self._active: list[Fault] = []
+        self.problems: list[str] = []
 
     def active(self) -> tuple[Fault, ...]:
         with self._lock:
@@ -44,7 +46,10 @@ class Faults:
         begin_s = time.monotonic()
         self._begin(fault)
         _sleep_until(begun_s + fault.end_s)
-        self._end(fault)
+        try:
+            self._end(fault)
+        except TimeoutError as error:
+            self.problems.append(f"{fault} has no end: {error}")
         with self._lock:
             self._active.remove(fault)
         self._recording.write(
@@ -68,7 +73,8 @@ class Faults:
                 for sender, receiver in cut_links(fault):
                     machines.cut(sender, receiver)
             case Kind.SLOW:
-                machines.slow_down(host, SLOW_KILOBITS)
+                if not machines.slow_down(host, SLOW_KILOBITS):
+                    self._recording.write("order", what=str(fault), said="not with this kernel")
             case Kind.SHORT_OF_ROOM:
                 cluster.fill_disk(host, leave=ROOM_LEFT)
             case Kind.FULL:
@@ -105,7 +111,7 @@ class Faults:
             case Kind.DRAIN:
                 cluster.until(f"spu drain {host} --cancel")
             case Kind.TOPIC:
-                self._order(f"delete topic {fault.peer}")
+                self._order(f"delete topic {fault.peer} --no-wait")
             case Kind.REBALANCE | Kind.STEP_DOWN:
                 pass
             case _:
@@ -126,15 +132,6 @@ class Faults:
         except subprocess.TimeoutExpired:
             said = "it did not end"
         self._recording.write("order", what=words, said=said)
-
-
-def cut_links(fault: Fault) -> list[tuple[str, str]]:
-    """Sender and receiver of each direction of a link that a fault cuts."""
-    if fault.kind is Kind.CUT_ONE_WAY:
-        return [(fault.host, fault.peer)]
-    peers = (fault.peer,) if fault.peer else (*HOSTS, CLIENTS)
-    others = [peer for peer in peers if peer != fault.host]
-    return [pair for peer in others for pair in ((fault.host, peer), (peer, fault.host))]
 
 
 def _sleep_until(moment_s: float) -> None:

@@ -147,6 +147,15 @@ def hosts_of(fault: Fault) -> tuple[str, ...]:
     return HOSTS if fault.kind is Kind.LOSE_SPUS else (fault.host,)
 
 
+def cut_links(fault: Fault) -> list[tuple[str, str]]:
+    """Sender and receiver of each direction of a link that a fault cuts."""
+    if fault.kind is Kind.CUT_ONE_WAY:
+        return [(fault.host, fault.peer)]
+    peers = (fault.peer,) if fault.peer else (*HOSTS, CLIENTS)
+    others = [peer for peer in peers if peer != fault.host]
+    return [pair for peer in others for pair in ((fault.host, peer), (peer, fault.host))]
+
+
 def daemons_of(host: str) -> tuple[str, ...]:
     """The daemons of a host, in the order in which they are started."""
     return ("etcd", "sc", "spu") if host in CONTROLLERS else ("spu",)

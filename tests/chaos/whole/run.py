@@ -95,8 +95,7 @@ def _under_storms(
             begin_s = time.monotonic()
             time.sleep(CALM_S)
             recording.write("calm", begin=begin_s, end=time.monotonic())
-    problems = [f"{name} did not end" for name in _end(producers)]
-    problems += [f"{name} did not end" for name in _end(readers)]
+    problems = [*faults.problems, *_end(producers), *_end(readers)]
     _read_all(recording)
     problems += _verify(cluster)
     return problems
@@ -136,18 +135,18 @@ def _await_entry(path: Path, do: str) -> None:
 
 
 def _end(clients: dict[str, subprocess.Popen[bytes]]) -> list[str]:
-    """Ask clients to end, and return those that do not, or not well."""
+    """Ask clients to end, and return which do not, or not well."""
     for client in clients.values():
         client.terminate()
-    late = []
+    problems = []
     deadline = time.monotonic() + CLIENTS_END_S
     for name, client in clients.items():
         try:
-            if client.wait(max(0.1, deadline - time.monotonic())) != 0:
-                late.append(name)
+            if code := client.wait(max(0.1, deadline - time.monotonic())):
+                problems.append(f"{name} ended with {code}")
         except subprocess.TimeoutExpired:
-            late.append(name)
-    return late
+            problems.append(f"{name} does not end")
+    return problems
 
 
 def _read_all(recording: Recording) -> None:

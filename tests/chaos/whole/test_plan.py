@@ -7,10 +7,13 @@ import pytest
 from tests.chaos.whole.plan import (
     BRIEF_S,
     CALM_S,
+    CLIENTS,
+    HOSTS,
     ORDERS,
     TOO_MANY_S,
     Fault,
     Kind,
+    cut_links,
     storms,
     touched,
     trouble_s,
@@ -101,3 +104,11 @@ def test_a_calm_is_longer_than_progress_may_take() -> None:
 )
 def test_how_long_two_hosts_have_trouble(faults: list[Fault], longest_s: float) -> None:
     assert trouble_s(faults, 2) == longest_s
+
+
+def test_which_directions_of_which_links_are_cut() -> None:
+    assert cut_links(Fault(Kind.CUT_ONE_WAY, 0, 1, A, peer=B)) == [(A, B)]
+    assert set(cut_links(Fault(Kind.CUT, 0, 1, A, peer=CLIENTS))) == {(A, CLIENTS), (CLIENTS, A)}
+    alone = set(cut_links(Fault(Kind.ISOLATE, 0, 1, A)))
+    others = {*HOSTS, CLIENTS} - {A}
+    assert alone == {(A, other) for other in others} | {(other, A) for other in others}
