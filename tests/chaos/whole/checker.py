@@ -59,17 +59,18 @@ def check(history: History) -> list[Violation]:
 def _of_log(log: Log, senders: Sequence[Sender]) -> Iterator[Violation]:
     """Each record once, only what was sent, and in the order in which it was sent."""
     sent = {(sender.topic, sender.name): sender.sent for sender in senders}
-    seen: dict[tuple[str, RecordId], str] = {}
+    seen: dict[tuple[str, RecordId], tuple[Place, int]] = {}
     for place, rows in log.items():
         last: dict[str, int] = {}
         for offset, record in rows:
-            where = f"{_at(place, offset)} {record}"
             if record.sequence >= sent.get((place[0], record.producer), 0):
-                yield Violation(Broken.FOREIGN, where)
-            before = seen.setdefault((place[0], record), where)
-            if before != where:
-                yield Violation(Broken.TWICE, f"{before}, {where}")
+                yield Violation(Broken.FOREIGN, f"{_at(place, offset)} {record}")
+            before = seen.setdefault((place[0], record), (place, offset))
+            if before != (place, offset):
+                where = f"{_at(*before)} and {_at(place, offset)}"
+                yield Violation(Broken.TWICE, f"{record} at {where}")
             elif record.sequence < last.get(record.producer, -1):
+                where = f"{_at(place, offset)} {record}"
                 yield Violation(Broken.ORDER, f"{where} after {last[record.producer]}")
             last[record.producer] = max(record.sequence, last.get(record.producer, -1))
     for place, rows in log.items():
@@ -137,13 +138,14 @@ def _gaps(
     before = -1 if session.from_beginning else index[rows[0][0]] - 1
     for offset, record in rows:
         now = index[offset]
-        where = f"{reader.name}, {_at(place, offset)} {record}"
-        if now <= before:
-            yield Violation(Broken.REPEATED, where)
-        elif now > before + 1:
-            missed = log[place][before + 1 : now]
-            said = f"{where} without {len(missed)} before it, from {missed[0][0]} on"
-            yield Violation(Broken.SKIPPED, said)
+        if now != before + 1:
+            where = f"{reader.name}, {_at(place, offset)} {record}"
+            if now <= before:
+                yield Violation(Broken.REPEATED, where)
+            else:
+                missed = log[place][before + 1 : now]
+                said = f"{where} without {len(missed)} before it, from {missed[0][0]} on"
+                yield Violation(Broken.SKIPPED, said)
         before = now
 
 

@@ -201,7 +201,9 @@ def _end_with_the_parent() -> None:
     """End at once when whoever started this has ended: all processes here go with this one."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        # Not by `sys.stdin`: its lock would be held while the interpreter ends.
+        while os.read(0, 1):
+            pass
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
