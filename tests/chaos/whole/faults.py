@@ -69,7 +69,7 @@ class Faults:
             case Kind.LOSE_SPUS:
                 for spu in HOSTS:
                     cluster.kill(f"spu@{spu}")
-            case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
+            case Kind.ISOLATE | Kind.PEERLESS | Kind.CUT | Kind.CUT_ONE_WAY:
                 for sender, receiver in cut_links(fault):
                     machines.cut(sender, receiver)
             case Kind.SLOW:
@@ -101,7 +101,7 @@ class Faults:
                 self._start_again([f"{daemon}@{host}" for daemon in daemons_of(host)])
             case Kind.LOSE_SPUS:
                 self._start_again([f"spu@{spu}" for spu in HOSTS])
-            case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
+            case Kind.ISOLATE | Kind.PEERLESS | Kind.CUT | Kind.CUT_ONE_WAY:
                 for sender, receiver in cut_links(fault):
                     machines.heal(sender, receiver)
             case Kind.SLOW:

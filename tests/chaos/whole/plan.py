@@ -36,6 +36,8 @@ class Kind(StrEnum):
     LOSE_HOST = "host killed"
     LOSE_SPUS = "all SPUs killed"
     ISOLATE = "host cut off"
+    PEERLESS = "host cut off from hosts"
+    """Clients still reach it: a leader that commits alone would be found out."""
     CUT = "cut"
     CUT_ONE_WAY = "cut one way"
     SLOW = "slow link"
@@ -52,6 +54,7 @@ LONG: Final = (
     Kind.FREEZE,
     Kind.LOSE_HOST,
     Kind.ISOLATE,
+    Kind.PEERLESS,
     Kind.CUT,
     Kind.CUT_ONE_WAY,
     Kind.SLOW,
@@ -60,7 +63,15 @@ LONG: Final = (
 )
 BRIEF: Final = (
     *(Kind.KILL, Kind.KILL, Kind.KILL, Kind.FREEZE, Kind.FREEZE, Kind.LOSE_HOST),
-    *(Kind.LOSE_SPUS, Kind.ISOLATE, Kind.CUT, Kind.CUT_ONE_WAY, Kind.FULL),
+    *(
+        Kind.LOSE_SPUS,
+        Kind.ISOLATE,
+        Kind.PEERLESS,
+        Kind.PEERLESS,
+        Kind.CUT,
+        Kind.CUT_ONE_WAY,
+        Kind.FULL,
+    ),
 )
 ORDERS: Final = (Kind.DRAIN, Kind.REBALANCE, Kind.STEP_DOWN, Kind.TOPIC)
 """What an operator does: nobody's host is in trouble for it."""
@@ -131,7 +142,7 @@ def touched(fault: Fault) -> frozenset[str]:
             return frozenset(f"{daemon}@{fault.host}" for daemon in daemons_of(fault.host))
         case Kind.LOSE_SPUS:
             return frozenset(f"spu@{host}" for host in HOSTS)
-        case Kind.ISOLATE | Kind.CUT | Kind.CUT_ONE_WAY:
+        case Kind.ISOLATE | Kind.PEERLESS | Kind.CUT | Kind.CUT_ONE_WAY:
             # Two cuts that share a link would heal each other.
             return frozenset(("links",))
         case Kind.SLOW:
@@ -151,7 +162,9 @@ def cut_links(fault: Fault) -> list[tuple[str, str]]:
     """Sender and receiver of each direction of a link that a fault cuts."""
     if fault.kind is Kind.CUT_ONE_WAY:
         return [(fault.host, fault.peer)]
-    peers = (fault.peer,) if fault.peer else (*HOSTS, CLIENTS)
+    peers = (fault.peer,) if fault.peer else HOSTS
+    if fault.kind is Kind.ISOLATE:
+        peers = (*HOSTS, CLIENTS)
     others = [peer for peer in peers if peer != fault.host]
     return [pair for peer in others for pair in ((fault.host, peer), (peer, fault.host))]
 

@@ -88,8 +88,8 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
         f"longest without a read after healing: {_said(verdict.unread)}",
         f"errors of readers: {_counted(_errors(history))}",
         f"daemons that ended by themselves: {_counted(Counter(history.ended))}",
-        *map(str, verdict.violations[:SHOWN]),
         *verdict.problems,
+        *map(str, verdict.violations[:SHOWN]),
         "good" if verdict.is_good else "FAILED",
     ]
     return "\n".join(lines)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import runnel
+from schemas.errors import RunnelError
 from tests.chaos.machines.machines import Machines, machines_of
 from tests.chaos.whole.cluster import MACHINES, Cluster, addresses
 from tests.chaos.whole.faults import Faults
@@ -28,7 +29,7 @@ from tests.chaos.whole.recording import Growing, Recording, entries
 from tests.chaos.whole.report import judge, progress_line, summary
 from tests.chaos.whole.values import decode
 
-TOPICS: Final = {"orders": 3, "events": 2}
+TOPICS: Final = {"orders": 6, "events": 4}
 #: Name, topic, records a second, and how many keys (0: to the partitions in turn).
 PRODUCERS: Final = (
     ("clerk", "orders", 80, 0),
@@ -96,7 +97,7 @@ def _under_storms(
             time.sleep(CALM_S)
             recording.write("calm", begin=begin_s, end=time.monotonic())
     problems = [*faults.problems, *_end(producers), *_end(readers)]
-    _read_all(recording)
+    problems += _read_all(recording)
     problems += _verify(cluster)
     return problems
 
@@ -149,16 +150,23 @@ def _end(clients: dict[str, subprocess.Popen[bytes]]) -> list[str]:
     return problems
 
 
-def _read_all(recording: Recording) -> None:
+def _read_all(recording: Recording) -> list[str]:
+    """Write down all records that are there; returns which partitions cannot be read."""
+    problems = []
     with runnel.connect(addresses(9003)) as cluster:
         for topic, partitions in TOPICS.items():
             for partition in range(partitions):
-                table = cluster.read(topic, ["offset", "value"], partitions=[partition])
+                try:
+                    table = cluster.read(topic, ["offset", "value"], partitions=[partition])
+                except RunnelError as error:
+                    problems.append(f"{topic}-{partition} cannot be read: {error}")
+                    continue
                 rows = [
                     (row["offset"], *decode(row["value"]))
                     for row in table.select(["offset", "value"]).to_pylist()
                 ]
                 recording.write("log", topic=topic, partition=partition, rows=list(rows))
+    return problems
 
 
 def _verify(cluster: Cluster) -> list[str]:

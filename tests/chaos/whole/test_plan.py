@@ -112,3 +112,5 @@ def test_which_directions_of_which_links_are_cut() -> None:
     alone = set(cut_links(Fault(Kind.ISOLATE, 0, 1, A)))
     others = {*HOSTS, CLIENTS} - {A}
     assert alone == {(A, other) for other in others} | {(other, A) for other in others}
+    peerless = set(cut_links(Fault(Kind.PEERLESS, 0, 1, A)))
+    assert peerless == alone - {(A, CLIENTS), (CLIENTS, A)}

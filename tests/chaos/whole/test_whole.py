@@ -15,7 +15,7 @@ from tests.contract.kv.etcd_server import require_client, require_etcd
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(500)]
 
-SEED = os.environ.get("RUNNEL_CHAOS_SEED", "1")
+SEED = os.environ.get("RUNNEL_CHAOS_SEED", "4")
 
 
 def test_given_all_kinds_of_faults_at_once_then_all_promises_are_kept(
