@@ -95,8 +95,9 @@ def restore(
     """Put what is in a backup in the place of what the SC keeps. The SC begins a recovery then: a
     running one is stopped, and started again.
 
-    Gives the result of `offline_admin.restore_kv` and raises what that raises; the cluster then
-    runs as before. Raises InvalidRequestError for a backup of a cluster of another name.
+    Gives the result of `offline_admin.restore_kv`, with ``restarted`` for whether an SC ran, and
+    raises what that raises; the cluster then runs as before. Raises InvalidRequestError for a
+    backup of a cluster of another name.
     """
     cluster.require()
     with cluster.directory.exclusive():
@@ -130,7 +131,7 @@ def restore(
                 raise
             if controllers:
                 cluster.start_again(plan, progress)
-            return result
+            return {**result, "restarted": bool(controllers)}
 
 
 @contextmanager

@@ -126,8 +126,7 @@ class BackupWriter:
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
-            # Not over a file that somebody made meanwhile.
-            os.link(self._unfinished, self._path)
+            self._give_name()
             directory = os.open(self._path.parent, os.O_RDONLY)
             try:
                 os.fsync(directory)
@@ -137,6 +136,18 @@ class BackupWriter:
             raise ConflictError(f"{self._path} is there already; name another file") from error
         except OSError as error:
             raise _cannot_write(self._path, error) from error
+
+    def _give_name(self) -> None:
+        """Not over a file that somebody made meanwhile."""
+        try:
+            os.link(self._unfinished, self._path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # Some file systems have no links.
+            if self._path.exists():
+                raise
+            os.rename(self._unfinished, self._path)
 
     def __exit__(
         self,

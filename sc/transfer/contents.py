@@ -32,10 +32,11 @@ class KeyCount:
     arriving_at: int = 0
 
 
-async def count_keys(kv: KV, keys: ClusterKeys) -> KeyCount:
-    """Count what a store holds of a cluster."""
+async def count_keys(kv: KV, keys: ClusterKeys, *, may_be_damaged: bool = False) -> KeyCount:
+    """Count what a store holds of a cluster. Raises ConflictError for an identity or a mark that
+    does not parse; it counts as missing if it ``may_be_damaged``."""
     uid, moved, arriving = [
-        await _field(kv, key, name)
+        await _field(kv, key, name, may_be_damaged=may_be_damaged)
         for key, name in ((keys.identity, "uid"), (keys.moved, "to"), (keys.arriving, "from"))
     ]
     count = sum([len(page.items) async for page in pages(kv, keys)])
@@ -81,14 +82,15 @@ async def erase(kv: KV, keys: ClusterKeys, *, most_offices: int | None = None) -
     return found.keys
 
 
-async def _field(kv: KV, key: str, name: str) -> str | None:
-    """Raises ConflictError for a value that does not parse."""
+async def _field(kv: KV, key: str, name: str, *, may_be_damaged: bool) -> str | None:
     item = await kv.get(key)
     if item is None:
         return None
     try:
         return str(json.loads(item.value)[name])
     except (ValueError, KeyError, TypeError) as error:
+        if may_be_damaged:
+            return None
         raise ConflictError(
             f"the key {key} does not parse ({type(error).__name__}: {error}); restore the KV from a"
             " backup, or put the key back"

@@ -67,7 +67,8 @@ async def restore(
     """
     backup = read_backup(path)
     keys = ClusterKeys(backup.header.cluster)
-    there = await count_keys(target.kv, keys)
+    # It may be what the restore is to mend.
+    there = await count_keys(target.kv, keys, may_be_damaged=True)
     if not dry_run:
         await _check_unused(target, keys)
     _check_target(target, keys, backup.header, there, may_replace=may_replace or dry_run)
@@ -145,21 +146,26 @@ async def _identity(
     target: Store, keys: ClusterKeys, backup: Backup, path: Path, by: str
 ) -> Identity:
     """The cluster as it begins to recover, above each incarnation that is known of."""
-    stored = dict(backup.items).get(keys.identity)
-    try:
-        identity = Identity.decode(stored if stored is not None else b"")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    identity = _decoded(dict(backup.items).get(keys.identity, b""))
+    if identity is None:
         raise InvalidRequestError(
             f"{path} holds no identity of cluster {keys.cluster!r}; use another backup"
-        ) from error
-    found = await target.kv.get(keys.identity)
-    known = [identity.incarnation]
-    if found is not None:
-        known.append(Identity.decode(found.value).incarnation)
+        )
+    stored = await target.kv.get(keys.identity)
+    there = None if stored is None else _decoded(stored.value)
+    known = [one.incarnation for one in (identity, there) if one is not None]
     header = backup.header
     why = f"a backup of {header.at} was restored, of revision {header.revision}"
     recovery = Recovery(by, written_at(), why, current_cause())
     return replace(identity, incarnation=max(known) + 1, recovering=True, recovery=recovery)
+
+
+def _decoded(value: bytes) -> Identity | None:
+    """The identity; None for what is none."""
+    try:
+        return Identity.decode(value)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 async def _begin(target: Store, keys: ClusterKeys, there: KeyCount, path: Path) -> ModRevisionIs:

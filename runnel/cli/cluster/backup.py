@@ -101,7 +101,7 @@ def restore(
     print(f"restored {_content(done)}, in {took:.1f} s; read back and equal")
     print(
         f"the cluster recovers in incarnation {done['incarnation']}"
-        + (" once its SC starts" if cluster is None else "")
+        + ("" if done.get("restarted") else " once its SC starts")
         + "; see: runnel cluster check"
     )
     print_notes(notes)

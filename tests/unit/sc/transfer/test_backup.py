@@ -213,6 +213,16 @@ async def test_given_no_identity_then_it_is_said(scene: Scene) -> None:
         await other.restore()
 
 
+async def test_given_a_damaged_identity_in_the_store_then_a_restore_mends_it(scene: Scene) -> None:
+    await scene.back_up()
+    await scene.source.kv.txn((), [Put(KEYS.identity, b"{")])
+    with pytest.raises(ConflictError, match="add --yes"):
+        await scene.restore(scene.source.kv)
+    done = await scene.restore(scene.source.kv, may_replace=True)
+    assert (await identity_in(scene.source.kv)).incarnation == done.incarnation == 1
+    await acquire(scene.source.kv, KEYS)
+
+
 async def test_given_a_file_that_is_in_use_then_its_copy_is_of_one_write(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'kv.db'}"
     used = await open_kv(url)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +165,18 @@ def test_given_a_file_that_appears_meanwhile_then_it_stays(tmp_path: Path) -> No
     with pytest.raises(ConflictError, match="is there already"):
         backup.__exit__(None, None, None)
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("b", "mine")]
+
+
+def test_given_a_file_system_without_links_then_it_has_its_name_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(_of: str, _name: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    path = written(tmp_path / "b")
+    assert read_backup(path).items == ITEMS
+    assert [one.name for one in tmp_path.iterdir()] == ["b"]
 
 
 def test_given_a_failure_then_nothing_is_left(tmp_path: Path) -> None:
