@@ -14,7 +14,8 @@ An answer is a report that knows the object's current revision, in the cluster's
 it, the SPU has adopted an assignment without a leader, so the report covers all that it ever
 acknowledged as a leader; otherwise its log could grow between two reports. The histories before and
 after a backup may have diverged, so that each of two replicas holds records that the other lacks:
-elections of a recovery are recorded as unclean.
+elections of a recovery are recorded as unclean. So are those in which a replica has answered that
+lost its memory when its host went down: what was committed may have been in it alone.
 
 The partition may have moved since, so that its object names SPUs which hold nothing of it any more.
 Whoever reports a replica of it is a holder as well (`found_elsewhere`). If none of the replicas
@@ -113,7 +114,8 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
         update = {"resolution": PartitionResolution.OFFLINE, "reason": reason}
         return partition.status.model_copy(update=update)
     leader = holds_most(partition, found)
-    unclean = pending(view, partition) or not found[leader].fit
+    # One that has forgotten what it held in memory may have been the only live one.
+    unclean = pending(view, partition) or not all(report.fit for report in found.values())
     return take_over(view, partition, leader, found, unclean=unclean)
 
 

@@ -122,6 +122,23 @@ def test_given_all_have_answered_then_the_one_that_holds_most_leads_alone(
     assert status.resolution is PartitionResolution.OFFLINE
 
 
+@pytest.mark.parametrize(
+    ("forgot", "unclean"), [(True, True), (False, False)], ids=["its-memory", "nothing"]
+)
+def test_given_a_lost_object_and_a_replica_that_forgot_then_the_election_is_unclean(
+    forgot: bool, unclean: bool
+) -> None:
+    """It may have been the only live one, and have held what is nowhere now."""
+    one = {"fit": False, "unclean_boot": True} if forgot else {}
+    sessions = [
+        answered(UNLED, 1, term=OLD, leo=5, incarnation=0, **one),
+        *(answered(UNLED, i, term=OLD, leo=6, incarnation=0) for i in (2, 3)),
+    ]
+    status = status_of(view_of(UNLED, *(spu_of(i) for i in (1, 2, 3)), sessions=sessions))
+    assert status.leader == 2
+    assert (status.unclean_term == status.term) is unclean
+
+
 BRING = "bring them back"
 
 
