@@ -97,8 +97,10 @@ RESYNC_SLICE = 256
 RESYNC_PATIENCE_S = 1.0
 
 #: Makes a provisioner, which calls back with the name of an SPU whose state changed, and gets the
-#: secrets of SPUs.
-MakeProvisioner = Callable[[Callable[[str], None], SecretIssuer], Provisioner]
+#: secrets of SPUs and the private addresses of all SCs that run.
+MakeProvisioner = Callable[
+    [Callable[[str], None], SecretIssuer, Callable[[], tuple[str, ...]]], Provisioner
+]
 
 log = get_logger(__name__)
 
@@ -141,17 +143,23 @@ class Controller:
         #: The last revision at which the KV named this SC as the one that leads.
         self._office_seen = leadership.guard.revision
         self._kv_lost = False
+
+        def addresses() -> tuple[str, ...]:
+            return tuple(one.private for one in mirror.controllers.values())
+
         self.connections = ConnectionManager(
             self,
             self._named(),
             heartbeat_ms=HEARTBEAT_MS,
             misses=MISSES,
-            controllers=lambda: tuple(one.private for one in mirror.controllers.values()),
+            controllers=addresses,
         )
         self.secrets = SpuSecrets(kv, self.keys)
         self._require_secrets = require_secrets
         self._provisioner = (
-            provisioner(self._provisioning_changed, self.secrets) if provisioner else None
+            provisioner(self._provisioning_changed, self.secrets, addresses)
+            if provisioner
+            else None
         )
         self.view = View(
             mirror.store,

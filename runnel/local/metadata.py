@@ -82,11 +82,9 @@ def migrate(cluster: ClusterDaemons, kv: str, progress: Progress) -> dict[str, A
 def back_up(cluster: ClusterDaemons, path: Path, progress: Progress) -> dict[str, Any]:
     """Write what the SC keeps into a file, while it works; gives the result of
     `offline_admin.back_up_kv` and raises what that raises."""
-    cluster.require()
-    with cluster.directory.exclusive():
-        plan = cluster.require().plan(cluster.data_dir)
-        with _reachable(cluster, plan, progress):
-            return offline_admin.back_up_kv(plan.kv_url, plan.cluster, path, progress)
+    plan = cluster.require().plan(cluster.data_dir)
+    with _reachable(cluster, progress):
+        return offline_admin.back_up_kv(plan.kv_url, plan.cluster, path, progress)
 
 
 def restore(
@@ -99,46 +97,55 @@ def restore(
     raises what that raises; the cluster then runs as before. Raises InvalidRequestError for a
     backup of a cluster of another name.
     """
-    cluster.require()
-    with cluster.directory.exclusive():
+    plan = cluster.require().plan(cluster.data_dir)
+    with _reachable(cluster, progress):
+        # While the SC still serves: what cannot be restored takes nothing away.
+        found = offline_admin.restore_kv(path, plan.kv_url, progress, by=by, dry_run=True)
+    if found["cluster"] != plan.cluster:
+        raise InvalidRequestError(
+            f"{path} is a backup of cluster {found['cluster']!r}, and the one in"
+            f" {cluster.data_dir} is {plan.cluster!r}"
+        )
+    if dry_run:
+        return found
+    with cluster.directory.exclusive(), _started_kv(cluster, progress):
         state = cluster.require()
-        plan = state.plan(cluster.data_dir)
-        with _reachable(cluster, plan, progress):
-            # While the SC still serves: what cannot be restored takes nothing away.
-            found = offline_admin.restore_kv(path, plan.kv_url, progress, by=by, dry_run=True)
-            if found["cluster"] != plan.cluster:
-                raise InvalidRequestError(
-                    f"{path} is a backup of cluster {found['cluster']!r}, and the one in"
-                    f" {cluster.data_dir} is {plan.cluster!r}"
-                )
-            if dry_run:
-                return found
-            ran = state.alive(cluster.data_dir)
-            controllers = [name for name in ran if name.startswith("sc-")]
+        plan, ran = state.plan(cluster.data_dir), state.alive(cluster.data_dir)
+        controllers = [name for name in ran if name.startswith("sc-")]
+        try:
             progress("stopping the SC")
             stop(ran[name] for name in controllers)
-            try:
-                result = offline_admin.restore_kv(
-                    path, plan.kv_url, progress, by=by, may_replace=True
-                )
-            except BaseException as error:
-                with shielded():
-                    try:
-                        if controllers:
-                            cluster.start_again(plan, progress)
-                    except RunnelError as again:
-                        raise _both(error, again) from error
-                raise
-            if controllers:
-                cluster.start_again(plan, progress)
-            return {**result, "restarted": bool(controllers)}
+            result = offline_admin.restore_kv(path, plan.kv_url, progress, by=by, may_replace=True)
+        except BaseException as error:
+            with shielded():
+                try:
+                    if controllers:
+                        cluster.start_again(plan, progress)
+                except RunnelError as again:
+                    raise _both(error, again) from error
+            raise
+        if controllers:
+            cluster.start_again(plan, progress)
+        return {**result, "restarted": bool(controllers)}
 
 
 @contextmanager
-def _reachable(cluster: ClusterDaemons, plan: ClusterPlan, progress: Progress) -> Iterator[None]:
-    """The cluster's own etcd runs, for as long as it is needed."""
+def _reachable(cluster: ClusterDaemons, progress: Progress) -> Iterator[None]:
+    """The KV can be read: nothing else is in the way, unless an etcd has to be started for it."""
     state = cluster.require()
-    ran = state.alive(cluster.data_dir)
+    plan = state.plan(cluster.data_dir)
+    if plan.kv != "etcd" or plan.etcd.name in state.alive(cluster.data_dir):
+        yield
+        return
+    with cluster.directory.exclusive(), _started_kv(cluster, progress):
+        yield
+
+
+@contextmanager
+def _started_kv(cluster: ClusterDaemons, progress: Progress) -> Iterator[None]:
+    """The cluster's own etcd runs, for as long as it is needed. Call it with the directory held."""
+    state = cluster.require()
+    plan, ran = state.plan(cluster.data_dir), state.alive(cluster.data_dir)
     if plan.kv != "etcd" or plan.etcd.name in ran:
         yield
         return

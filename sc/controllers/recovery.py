@@ -20,7 +20,8 @@ lost its memory when its host went down: what was committed may have been in it 
 The partition may have moved since, so that its object names SPUs which hold nothing of it any more.
 Whoever reports a replica of it is a holder as well (`found_elsewhere`). If none of the replicas
 that were live by the object has its storage any more, every registered SPU may hold it, and is
-needed.
+needed; and if all that are there are empty, nobody leads: an SPU that was registered after the
+backup may hold it.
 
 Each write changes the object's revision, and all replicas answer again. So the reason of a waiting
 partition does not change with the answers: otherwise they would never be complete.
@@ -84,6 +85,22 @@ def _perhaps_elsewhere(view: View, partition: Partition) -> list[int]:
     return sorted(i for i in spus if i not in view.sessions and i not in partition.spec.holders)
 
 
+def _all_empty(view: View, partition: Partition) -> bool:
+    """Whether none of the replicas that were live by a backup is left, and those that are there are
+    empty: the partition has moved since to an SPU that the backup does not know. It follows from
+    what was reported last, whether or not it is an answer."""
+    if not pending(view, partition) or not partition.status.lrs:
+        return False
+    reports = {i: view.report(i, partition.uid) for i in partition.spec.holders}
+    live = {(member.spu_id, member.storage_id) for member in partition.status.lrs}
+    return all(
+        report is not None
+        and (i, report.storage_id) not in live
+        and (report.leo, report.last_term) == (0, 0)
+        for i, report in reports.items()
+    )
+
+
 def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
     """What the replicas of such a partition have answered, by SPU."""
     reports = {i: view.report(i, partition.uid) for i in partition.spec.holders}
@@ -105,6 +122,11 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
             troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
     troubles += [f"SPU {i} is away" for i in _perhaps_elsewhere(view, partition)]
+    if _all_empty(view, partition):
+        troubles.append(
+            "its live replicas are gone, and those that are there are empty; it may have moved to"
+            " an SPU that was registered after the backup: restore a later backup, or register it"
+        )
     if troubles or len(found) < len(partition.spec.holders):
         why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
         reason = (

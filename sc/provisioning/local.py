@@ -72,10 +72,10 @@ class _Managed:
 
 
 class LocalProvisioner(Provisioner):
-    """SPUs below one directory. ``controller`` is the SC's private address, ``ports`` are those
-    that the SC uses; ``on_change`` is called with the name of an SPU when its trouble changes or
-    it has ended; ``secrets`` makes the secrets of SPUs. Replicas are kept below ``directory`` and
-    ``allowed_dirs`` only."""
+    """SPUs below one directory. ``controller`` is the SC's private address, ``controllers`` gives
+    those of all SCs that run, ``ports`` are those that the SC uses; ``on_change`` is called with
+    the name of an SPU when its trouble changes or it has ended; ``secrets`` makes the secrets of
+    SPUs. Replicas are kept below ``directory`` and ``allowed_dirs`` only."""
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class LocalProvisioner(Provisioner):
         ports: frozenset[int],
         on_change: Callable[[str], None],
         secrets: SecretIssuer,
+        controllers: Callable[[], tuple[str, ...]] = tuple,
         *,
         allowed_dirs: Sequence[Path] = (),
     ) -> None:
@@ -91,6 +92,7 @@ class LocalProvisioner(Provisioner):
         # SPUs have another working directory, and the next SC finds them by this path.
         self._directory = directory.resolve()
         self._controller = controller
+        self._controllers = controllers
         self._on_change = on_change
         self._managed: dict[str, _Managed] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
@@ -233,7 +235,7 @@ class LocalProvisioner(Provisioner):
             "spuId": spec.spu_id,
             "logDir": str(self._data(name, spec)),
             "storageSize": spec.storage.size,
-            "controller": self._controller,
+            "controller": self._addresses(),
             "public": {"host": HOST, "port": port},
             "private": {"host": HOST, "port": private},
             "http": {"host": HOST, "port": port + 2},
@@ -259,6 +261,11 @@ class LocalProvisioner(Provisioner):
         }
         write_json(self._state_file(name), state)
         log.info("started", spu=name, pid=managed.child.pid, port=port)
+
+    def _addresses(self) -> str | list[str]:
+        """Where an SPU finds an SC: this one may be gone before the SPU has connected."""
+        others = sorted({*self._controllers()} - {self._controller})
+        return [self._controller, *others] if others else self._controller
 
     def _check_log_dir(self, log_dir: str | None) -> None:
         """Raises _ForbiddenError. Links are followed: the directory counts, not what it is called.

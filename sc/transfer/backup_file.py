@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from sc.transfer.copying import Digest
 from schemas.errors import (
@@ -51,11 +51,11 @@ class Header(Model):
     """What a backup is of: a cluster at a revision of its store. ``at`` is ISO 8601 in UTC,
     ``version`` that of the Runnel that wrote it."""
 
-    runnel_backup: int
+    runnel_backup: int = Field(ge=1)
     cluster: str
     uid: str
-    incarnation: int
-    revision: int
+    incarnation: int = Field(ge=0, lt=1 << 16)
+    revision: int = Field(ge=0, lt=1 << 63)
     at: str
     version: str
 
@@ -91,9 +91,9 @@ class BackupWriter:
         self.digest = Digest()
 
     def __enter__(self) -> Self:
-        if self._path.exists():
-            raise ConflictError(f"{self._path} is there already; name another file")
         try:
+            if self._path.exists():
+                raise ConflictError(f"{self._path} is there already; name another file")
             # For its owner alone.
             descriptor, self._unfinished = tempfile.mkstemp(
                 prefix=f".{self._path.name}.", dir=self._path.parent
@@ -172,6 +172,9 @@ def read_backup(path: Path) -> Backup:
     InvalidRequestError for a file that is no backup, is not whole or was changed.
     """
     try:
+        if path.exists() and not path.is_file():
+            # It is read twice: once before anything is touched.
+            raise InvalidRequestError(f"{path} is no plain file")
         with path.open(encoding="utf-8", newline="\n") as file:
             return _read(path, iter(lambda: file.readline(_MAX_LINE), ""))
     except FileNotFoundError as error:
@@ -222,7 +225,7 @@ def _header(path: Path, line: str) -> Header:
     try:
         found = json.loads(line)
         version = found["runnelBackup"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _no_backup(path) from error
     if isinstance(version, int) and version > FORMAT:
         raise UnsupportedError(

@@ -11,13 +11,27 @@ import typer
 
 from runnel.cli.cluster.local import DataDirOption, local_cluster, print_notes
 from runnel.cli.connection import who
-from runnel.cli.failure import stderr
+from runnel.cli.failure import say, stderr
 from runnel.cli.render import count
 from runnel.local import metadata, offline_admin
 from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
 
-BackupArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the backup.")]
+
+def _plain(file: Path) -> Path:
+    """Raises BadParameter for what is no name of a file."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter("the name of the file is not UTF-8") from error
+    if str(file) == "-":
+        raise typer.BadParameter("a backup is a file: name one")
+    return file
+
+
+BackupArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The file of the backup.", callback=_plain)
+]
 
 
 def backup(
@@ -89,14 +103,18 @@ def restore(
     if found["replaced"] and not yes:
         _ask(found, _store(kv))
     begin = time.monotonic()
-    with stderr().status("restoring the cluster") as spinner:
-        if cluster is not None:
-            done = metadata.restore(cluster, file, spinner.update, by=who(), dry_run=False)
-            notes = cluster.notes
-        else:
-            done = offline_admin.restore_kv(
-                file, str(kv), spinner.update, by=who(), may_replace=True
-            )
+    try:
+        with stderr().status("restoring the cluster") as spinner:
+            if cluster is not None:
+                done = metadata.restore(cluster, file, spinner.update, by=who(), dry_run=False)
+                notes = cluster.notes
+            else:
+                done = offline_admin.restore_kv(
+                    file, str(kv), spinner.update, by=who(), may_replace=True
+                )
+    except KeyboardInterrupt:
+        say("the restore is not complete: run it again, or the SC may not start")
+        raise
     took = time.monotonic() - begin
     print(f"restored {_content(done)}, in {took:.1f} s; read back and equal")
     print(

@@ -11,6 +11,7 @@ from sc.controllers.streams.steps import Pass, Progress
 from sc.store.records import NotReadError
 from sc.store.view import Mark, Settled, View
 from schemas.errors import InvalidRequestError
+from schemas.objects.partition import DesiredState
 from schemas.objects.stream import Stream, StreamState, StreamStatus
 
 
@@ -71,6 +72,8 @@ def _progress(of: Pass) -> Progress:
         case StreamState.CREATING:
             return workflows.create(of, state)
         case StreamState.ACTIVE:
+            if (lost := _without_its_epochs(of)) is not None:
+                return Progress(reason=lost)
             return workflows.next_turn(of, state)
         case StreamState.UPDATING:
             return workflows.update(of, state)
@@ -87,6 +90,26 @@ def _progress(of: Pass) -> Progress:
             return Progress(outside=True)
         case _:
             assert_never(state.state)
+
+
+def _without_its_epochs(of: Pass) -> str | None:
+    """Why a stream stands still that was scaled or sealed after the backup from which its KV was
+    restored: its logs are sealed, and what followed them is on no record. New segments would get
+    the numbers, and with them the logs, of those that are unknown."""
+    if not of.view.incarnation:
+        return None
+    found = [
+        one.name
+        for one in of.partitions()
+        if one.spec.desired is DesiredState.OPEN and one.status.sealed_offset is not None
+    ]
+    if not found:
+        return None
+    return (
+        f"{found[0]} is sealed, and the KV does not know by what: it was restored from a backup of"
+        " before the stream was scaled or sealed. Records of later segments are on the SPUs' disks"
+        " only. Restore a later backup, or write to another stream and delete this one"
+    )
 
 
 def _status(of: Pass, progress: Progress) -> StreamStatus:

@@ -26,6 +26,7 @@ from schemas.daemon.process import ProcessId, is_alive
 from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
 from schemas.objects.spu_group import SpuTemplate
+from spu.config import SpuConfig
 from tests.polling import eventually
 from tests.ports import free_base_port
 from tests.unit.sc.builders import group_of, member_of
@@ -63,6 +64,7 @@ class Bench:
     allowed_dirs: list[Path] = field(default_factory=list)
     secrets: dict[int, list[str]] = field(default_factory=dict)
     no_secrets: RunnelError | None = None
+    controllers: tuple[str, ...] = ()
 
     def new(self) -> LocalProvisioner:
         self.provisioners.append(
@@ -72,6 +74,7 @@ class Bench:
                 frozenset({9003}),
                 lambda name: self.news.append(name),
                 self,
+                lambda: self.controllers,
                 allowed_dirs=self.allowed_dirs,
             )
         )
@@ -295,6 +298,19 @@ async def test_given_spec_then_configured_to_listen_where_its_object_says(bench:
     listens = {name: config[name]["port"] for name in ("public", "private", "http")}
     assert listens == {"public": 9105, "private": 9205, "http": 9107}
     assert bench.state()["ports"] == listens
+    assert config["controller"] == CONTROLLER
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_several_scs_then_an_spu_knows_all_of_them(bench: Bench) -> None:
+    """The one that starts it may be gone before it has connected."""
+    bench.controllers = ("127.0.0.1:9006", CONTROLLER)
+    provisioner, spu = bench.new(), spu_at(9105)
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    config = yaml.safe_load(bench.config_file.read_text())
+    assert config["controller"] == [CONTROLLER, "127.0.0.1:9006"]
+    assert len(SpuConfig.model_validate(config).controller) == 2
 
 
 @pytest.mark.usefixtures("stand_in")

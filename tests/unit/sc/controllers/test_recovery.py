@@ -209,6 +209,25 @@ def test_given_nothing_of_the_backup_is_left_then_every_spu_is_needed() -> None:
     assert status_of(recovering(LED, *sessions, more=(spu_of(4),))).term == NEXT
 
 
+def test_given_nothing_of_the_backup_is_left_and_all_is_empty_then_nobody_leads() -> None:
+    """It has moved to SPUs that the backup does not know."""
+    empty = [answered(LED, i, storage=f"new-{i}", leo=0, last_term=0) for i in (1, 2, 3)]
+    found = status_of(recovering(LED, *empty))
+    assert found.resolution is PartitionResolution.OFFLINE
+    assert found.leader == LED.status.leader
+    assert "its live replicas are gone, and those that are there are empty" in str(found.reason)
+    # Whoever has answered: each write makes all answer again.
+    late = [
+        answered(LED, i, storage=f"new-{i}", leo=0, last_term=0, incarnation=1) for i in (1, 2, 3)
+    ]
+    assert status_of(recovering(LED, *late)).reason == found.reason
+    # What has a record may be all that there ever was.
+    some = [*empty[:2], answered(LED, 3, storage="new-3", leo=1, last_term=1)]
+    assert status_of(recovering(LED, *some)).leader == 3
+    # An empty log that was live is what there was.
+    assert status_of(recovering(LED, answered(LED, 1), *empty[1:])).term == NEXT
+
+
 @pytest.mark.parametrize("storage", [None, "new"], ids=["its-storage-is-there", "it-is-not"])
 def test_given_an_spu_that_is_away_then_the_reason_is_the_same_whoever_has_answered(
     storage: str | None,

@@ -390,6 +390,37 @@ def test_given_a_sealed_stream_then_all_segments_are_and_stay() -> None:
     run(story())
 
 
+@pytest.mark.parametrize("incarnation", [1, 0], ids=["restored", "never restored"])
+def test_given_logs_that_a_forgotten_scale_sealed_then_the_stream_stands_still(
+    incarnation: int,
+) -> None:
+    """New segments would get the numbers, and the logs, of those that the backup does not know."""
+
+    async def story() -> None:
+        world = await World.begin(segments=2)
+        await world.settle()
+        for partition in await world.partitions():
+            sealed = partition.status.model_copy(update={"sealed_offset": 7})
+            await world.put(partition.with_status(sealed))
+        await world.submit(scale([0], [(0, HALF // 2), (HALF // 2, HALF)]))
+        owner = world.another()
+        owner.view = replace(owner.view, incarnation=incarnation)
+        await world.settle(owner)
+        stream, state = await world.stream(), await world.state()
+        assert stream is not None
+        assert state is not None
+        if not incarnation:
+            assert state.epoch == 1
+            return
+        assert (state.epoch, state.state) == (0, StreamState.ACTIVE)
+        assert "restored from a backup of before the stream was scaled" in str(stream.status.reason)
+        await world.mark_deleting()
+        await world.settle(owner)
+        assert await world.stream() is None
+
+    run(story())
+
+
 def test_given_a_deleted_stream_then_nothing_of_it_is_left() -> None:
     async def story() -> None:
         world, _ = await undisturbed(deleted)

@@ -122,6 +122,17 @@ CHANGES: dict[str, tuple[Callable[[list[str]], list[str]], type[RunnelError], st
         InvalidRequestError,
         "is no backup of a cluster",
     ),
+    "an incarnation that cannot be": (
+        changed(0, with_field("incarnation", 1 << 16)),
+        InvalidRequestError,
+        "is no backup of a cluster",
+    ),
+    "a revision that cannot be": (
+        changed(0, with_field("revision", -1)),
+        InvalidRequestError,
+        "is no backup of a cluster",
+    ),
+    "very deep JSON": (lambda _: ["[" * 100_000], InvalidRequestError, "is no backup of a cluster"),
     "another kind of JSON": (lambda _: ["[1]\n"], InvalidRequestError, "is no backup of a cluster"),
     "an empty file": (lambda _: [], InvalidRequestError, "is no backup of a cluster"),
 }
@@ -145,8 +156,10 @@ def test_given_bytes_that_are_no_text_then_it_is_no_backup(tmp_path: Path) -> No
 def test_given_no_file_or_a_directory_then_it_is_said(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no file"):
         read_backup(tmp_path / "b")
-    with pytest.raises(StorageFailedError, match=r"cannot read .*: Is a directory"):
+    with pytest.raises(InvalidRequestError, match="is no plain file"):
         read_backup(tmp_path)
+    with pytest.raises(StorageFailedError, match=r"cannot read .*: File name too long"):
+        read_backup(tmp_path / ("x" * 300))
 
 
 def test_given_a_file_of_that_name_then_it_stays(tmp_path: Path) -> None:
@@ -188,6 +201,11 @@ def test_given_a_failure_then_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         fails()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_given_a_name_that_is_too_long_then_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailedError, match=r"cannot write .*: File name too long"):
+        written(tmp_path / ("x" * 300))
 
 
 def test_given_no_directory_then_it_is_said(tmp_path: Path) -> None:
