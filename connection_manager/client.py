@@ -53,6 +53,9 @@ GREETING_TIMEOUT_S = 1.5
 #: Every third round of attempts has more time, by this factor: on some lines an answer takes
 #: seconds. Most rounds are short, so that the end of a cut is noticed soon.
 PATIENT: Final = 3
+#: So many rounds are short where several SCs are known: one that stands still must not keep an SPU
+#: from the one that leads now.
+SHORT_ROUNDS: Final = 9
 #: The end of a session that lasted as long is always logged; others once, then counted.
 STEADY_S: Final = 60.0
 RETRY_BASE_MS = 50.0
@@ -116,7 +119,7 @@ class ControllerLink:
         """Keep a session open. Ends only by cancellation."""
         while True:
             began_s = time.monotonic()
-            times_as_long = PATIENT if self._backoff.attempts % 3 == 2 else 1
+            times_as_long = self._times_as_long()
             limits = aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_TIMEOUT_S * times_as_long
             )
@@ -125,6 +128,12 @@ class ControllerLink:
             self._log(reason, began_s)
             self.trouble = reason
             await asyncio.sleep(self._backoff.next_ms() / 1000)
+
+    def _times_as_long(self) -> int:
+        """By how much the next round of attempts may take longer than most."""
+        rounds = self._backoff.attempts
+        alone = len({*self._addresses()}) <= 1
+        return PATIENT if rounds % 3 == 2 and (alone or rounds >= SHORT_ROUNDS) else 1
 
     def _log(self, reason: str, began_s: float) -> None:
         """Log why there is no session: once, then how often, unless one had lasted."""

@@ -300,10 +300,21 @@ async def test_given_an_sc_that_fell_silent_then_it_is_asked_last(
     assert tried == ["b:2", "a:1", "c:3", "a:1", "c:3", "b:2"]
 
 
-async def test_given_attempts_that_fail_then_every_third_has_more_time(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("known", "rounds"),
+    [
+        pytest.param(["a:1"], [1, 1, 3, 1, 1, 3], id="given-one-sc-then-every-third"),
+        pytest.param(
+            ["a:1", "b:2"],
+            [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3],
+            id="given-several-then-only-after-nine-short-ones",
+        ),
+    ],
+)
+async def test_given_attempts_that_fail_then_some_have_more_time(
+    known: list[str], rounds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = ControllerLink(list, SimulatedSpu(1, ""), rng=lambda: 0.0)
+    link = ControllerLink(lambda: known, SimulatedSpu(1, ""), rng=lambda: 0.0)
     had: list[tuple[int, float | None]] = []
 
     async def try_all(http: aiohttp.ClientSession, times_as_long: int) -> str:
@@ -314,8 +325,8 @@ async def test_given_attempts_that_fail_then_every_third_has_more_time(
     monkeypatch.setattr(client, "CONNECT_TIMEOUT_S", 1.0)
     link._backoff.cap_ms = 1.0
     async with linked(link):
-        await eventually(lambda: len(had) >= 6)
-    assert had[:6] == [(1, 1.0), (1, 1.0), (3, 3.0)] * 2
+        await eventually(lambda: len(had) >= len(rounds))
+    assert had[: len(rounds)] == [(times, float(times)) for times in rounds]
 
 
 @pytest.mark.parametrize(
