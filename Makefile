@@ -70,7 +70,6 @@ test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; 
 	@$(PYTEST) -m slow --timeout 900 $(SLOWEST) tests/chaos tests/browser
 	@$(PYTEST) $(PARALLEL) -m "(hypothesis or sampled) and not slow and not chaos" \
 	  --hypothesis-profile thorough --timeout 900 $(SLOWEST) tests/unit tests/contract tests/fuzz
-	@$(MAKE) --no-print-directory sim SEEDS=200
 
 lint: setup  ## Format, lint, import contracts
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }

@@ -28,6 +28,8 @@ def last(lines: list[str]) -> dict[str, str]:
     return dict(line.split("=") for line in lines)
 
 
+#: Spark does not see where the SC keeps objects.
+@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
