@@ -1,5 +1,5 @@
 """The file of a backup: lines of JSON, of which the first says what it is and the last that it is
-whole. Pure but for the file itself.
+whole.
 
 ::
 

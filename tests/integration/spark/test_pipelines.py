@@ -65,6 +65,7 @@ def finished(query: RunningQuery) -> list[Batch]:
     return batches + query.news()
 
 
+@pytest.mark.slow
 def test_sql_over_a_view_goes_on_at_its_checkpoint(
     cluster: RunningCluster, engine: PipelineSpark, tmp_path: Path
 ) -> None:
