@@ -21,7 +21,7 @@ The partition may have moved since, so that its object names SPUs which hold not
 Whoever reports a replica of it is a holder as well (`found_elsewhere`). If none of the replicas
 that were live by the object has its storage any more, every registered SPU may hold it, and is
 needed; and if all that are there are empty, nobody leads: an SPU that was registered after the
-backup may hold it.
+backup may hold it. Or it was deleted, and an operator knows that.
 
 Each write changes the object's revision, and all replicas answer again. So the reason of a waiting
 partition does not change with the answers: otherwise they would never be complete.
@@ -124,8 +124,9 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
     troubles += [f"SPU {i} is away" for i in _perhaps_elsewhere(view, partition)]
     if _all_empty(view, partition):
         troubles.append(
-            "its live replicas are gone, and those that are there are empty; it may have moved to"
-            " an SPU that was registered after the backup: restore a later backup, or register it"
+            "its live replicas are gone, and those that are there are empty: it was deleted after"
+            " the backup, or has moved to an SPU that the backup does not know; delete it again, or"
+            " register that SPU"
         )
     if troubles or len(found) < len(partition.spec.holders):
         why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
