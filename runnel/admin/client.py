@@ -25,6 +25,7 @@ from runnel.admin.streams import StreamAdmin, stream_name
 from runnel.admin.wait import wait_for
 from runnel.admin.watch import Watch
 from schemas.errors import (
+    CompactedError,
     ConflictError,
     DeadlineExceededError,
     NotFoundError,
@@ -217,21 +218,31 @@ class Admin(ObjectReads):
         answer = await self._sc.call("POST", object_path(Partition, name, "elect"), body=body)
         asked = parse_answer(Partition, answer)
         try:
-            async with (
-                asyncio.timeout(timeout),
-                self.watch("partitions", name, since=asked.revision) as watch,
-            ):
-                async for event in watch:
-                    if event.type == "deleted":
-                        raise NotFoundError(f"partition {name!r} was deleted meanwhile")
-                    found = event.object
-                    if isinstance(found, Partition) and not waits_for_election(found):
-                        return _elected(found, term)
+            async with asyncio.timeout(timeout):
+                try:
+                    return await self._until_elected(asked, term, asked.revision)
+                except CompactedError:
+                    # The election may have ended a recovery: what was before is of another time.
+                    return await self._until_elected(asked, term, None)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"partition {name!r} has no new leader after {timeout:g} s; see: runnel describe"
                 f" partition {name}"
             ) from None
+
+    async def _until_elected(self, asked: Partition, term: int, since: int | None) -> Partition:
+        """The partition once an unclean election was answered. Raises CompactedError."""
+        async with self.watch("partitions", asked.name, since=since) as watch:
+            async for event in watch:
+                if event.type == "deleted":
+                    raise NotFoundError(f"partition {asked.name!r} was deleted meanwhile")
+                found = event.object
+                if (
+                    isinstance(found, Partition)
+                    and found.revision >= asked.revision
+                    and not waits_for_election(found)
+                ):
+                    return _elected(found, term)
         raise AssertionError("a watch does not end by itself")
 
     async def divergent_spus(self) -> tuple[DivergentSpu, ...]:

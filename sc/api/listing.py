@@ -117,7 +117,8 @@ async def render(page: Page, *, older: bool = False) -> str:
 
 
 async def check_ours(kv: KV, keys: ClusterKeys, revision: int) -> None:
-    """Raise CompactedError for a revision of a store that the cluster was moved from.
+    """Raise CompactedError for a revision of a store that the cluster was moved from, or of before
+    its last recovery.
 
     The last write of a move is the identity (`sc.transfer.migration`), at a revision above all of
     the source's: a lower revision means one thing there and another one here.
@@ -125,8 +126,8 @@ async def check_ours(kv: KV, keys: ClusterKeys, revision: int) -> None:
     identity = await kv.get(keys.identity)
     if identity is not None and identity.version > 1 and revision < identity.mod_revision:
         raise CompactedError(
-            f"resourceVersion {revision} belongs to the store that the cluster was moved from;"
-            " list again",
+            f"resourceVersion {revision} is of before the cluster was moved, restored or"
+            " recovered; list again",
             first_available=identity.mod_revision,
         )
 
