@@ -184,8 +184,10 @@ def running_cluster(home: Path, kv: KvChoice, spus: int) -> Iterator[Command]:
     base = free_base_port(home / "local", spus)
     command("cluster", "start", "--spus", str(spus), "--base-port", str(base))
     command.sc = f"localhost:{base}"
-    yield command
-    command("cluster", "stop")
+    try:
+        yield command
+    finally:
+        command.run("cluster", "stop")
 
 
 @pytest.fixture(scope="session")
