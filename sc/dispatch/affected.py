@@ -113,12 +113,14 @@ def _waiting(store: LocalStore) -> Iterator[Key]:
 
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
     """Whether the owner of a partition depends on this change. Of statuses, a topic depends only on
-    whether partitions commit, and a stream on whether they are writable, sealed and truncated: each
-    change makes it look at all its partitions."""
+    whether partitions commit and, while they move, on newcomers that join; a stream depends on
+    whether they are writable, sealed and truncated: each change makes it look at all of them."""
     old, new = change.old, change.new
     if not isinstance(old, Partition) or not isinstance(new, Partition):
         return True
-    if owner_kind == "Topic" and old.status.writable != new.status.writable:
+    if owner_kind == "Topic" and (
+        old.status.writable != new.status.writable or _has_more_to_rely_on(old, new)
+    ):
         return True
     if owner_kind == "Stream" and (
         _sealing(old) != _sealing(new)
@@ -127,6 +129,11 @@ def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
     ):
         return True
     return old.uid != new.uid or old.deleting != new.deleting or old.spec != new.spec
+
+
+def _has_more_to_rely_on(old: Partition, new: Partition) -> bool:
+    """Whether newcomers have joined a partition that moves: a higher minimum waits for them."""
+    return new.spec.moves and len(new.status.lrs) > len(old.status.lrs)
 
 
 def _sealing(partition: Partition) -> tuple[int | None, str | None] | None:

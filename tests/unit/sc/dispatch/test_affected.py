@@ -359,3 +359,23 @@ def test_affected_by_live_replicas(change: Change, group: SpuGroup, wakes: bool)
 def test_given_a_session_then_the_group_that_waits_is_looked_at(group: SpuGroup) -> None:
     found = set(keys_of_session(1, store_of(group, *SPUS_OF_IT)))
     assert (GROUP_KEY in found) is (group is SAYS_WHY)
+
+
+@pytest.mark.parametrize(
+    ("joining", "before", "after", "wakes"),
+    [
+        pytest.param((2, 3), (1,), (1, 2), True, id="given-a-newcomer-that-joined-then-its-topic"),
+        pytest.param((3,), (1, 2), (1,), False, id="given-one-less-then-no-topic"),
+        pytest.param(None, (1,), (1, 2), False, id="given-no-move-then-no-topic"),
+    ],
+)
+def test_affected_by_newcomers(
+    joining: tuple[int, ...] | None, before: tuple[int, ...], after: tuple[int, ...], wakes: bool
+) -> None:
+    """A minimum that is to rise waits for them."""
+    old, new = (
+        one.model_copy(update={"spec": one.spec.model_copy(update={"joining": joining})})
+        for one in (shared(*before), shared(*after))
+    )
+    found = set(affected_keys(ObjectChanged(old, new), store_of(*SPUS_OF_IT, PLACED)))
+    assert (Key("Topic", PLACED.name) in found) is wakes
