@@ -143,24 +143,20 @@ class Controller:
         #: The last revision at which the KV named this SC as the one that leads.
         self._office_seen = leadership.guard.revision
         self._kv_lost = False
-
-        def addresses() -> tuple[str, ...]:
-            return tuple(one.private for one in mirror.controllers.values())
-
         self.connections = ConnectionManager(
             self,
             self._named(),
             heartbeat_ms=HEARTBEAT_MS,
             misses=MISSES,
-            controllers=addresses,
+            controllers=self._addresses,
         )
         self.secrets = SpuSecrets(kv, self.keys)
         self._require_secrets = require_secrets
-        self._provisioner = (
-            provisioner(self._provisioning_changed, self.secrets, addresses)
-            if provisioner
-            else None
-        )
+        self._provisioner = None
+        if provisioner is not None:
+            self._provisioner = provisioner(
+                self._provisioning_changed, self.secrets, self._addresses
+            )
         self.view = View(
             mirror.store,
             sessions=self._sessions,
@@ -369,6 +365,10 @@ class Controller:
                 self.connections.unregister(name)
             case _:
                 self._spus.carry_out(action)
+
+    def _addresses(self) -> tuple[str, ...]:
+        """Private addresses of all SCs that run."""
+        return tuple(one.private for one in self.mirror.controllers.values())
 
     def _provisioning_changed(self, name: str) -> None:
         self._look_at_spu(name, new_cause("provisioner"))

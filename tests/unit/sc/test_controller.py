@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,8 @@ from sc.controllers.actions import Key
 from sc.dispatch.reader import KvReader
 from sc.kv import open_kv
 from sc.kv.interface import KV, Put
-from sc.store.codec import encode_object
+from sc.leadership import Recovery
+from sc.store.codec import CONTROLLERS, encode_object
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
 from tests.polling import eventually
@@ -81,3 +83,16 @@ async def test_given_many_objects_then_the_periodic_pass_looks_at_all_in_slices(
             controller.queue.done(key)
     assert sorted(seen) == ["t0", "t1", "t2", "t3", "t4"]
     assert longest < 5
+
+
+@pytest.mark.parametrize(
+    ("by", "counts"), [(CONTROLLERS, True), ("ada", False)], ids=["the SC", "an operator"]
+)
+async def test_given_the_last_recovery_then_only_one_of_the_sc_keeps_it_from_another(
+    kv: KV, by: str, counts: bool
+) -> None:
+    controller = await Controller.acquire(kv, "test")
+    recovery = Recovery(by, "2026-01-01T00:00:00.000Z", "why", "-")
+    identity = replace(controller.leadership.identity, recovery=recovery)
+    controller.leadership = replace(controller.leadership, identity=identity)
+    assert (controller._since_recovery_ms() is not None) is counts

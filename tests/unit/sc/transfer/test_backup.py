@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -152,22 +152,37 @@ async def test_given_an_sc_that_runs_then_nothing_is_restored(scene: Scene) -> N
     assert await scene.target.kv.get(KEYS.arriving) is None
 
 
-async def test_given_an_sc_that_begins_meanwhile_then_it_leads_and_nothing_is_restored(
-    scene: Scene,
+class Late(Cut):
+    """A store in which something happens after it was found to be free."""
+
+    def __init__(self, kv: KV, happens: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(kv, 1_000, applied=True)
+        self._happens = happens
+        self._looks = 0
+
+    async def get(self, key: str) -> object:
+        self._looks += key == KEYS.identity
+        if key == KEYS.identity and self._looks == 2:
+            await self._happens()
+        return await self.kv.get(key)
+
+
+@pytest.mark.parametrize("what", ["leads", "moves"])
+async def test_given_an_sc_that_begins_meanwhile_then_nothing_is_restored(
+    scene: Scene, what: str
 ) -> None:
     await scene.back_up()
     kv = scene.target.kv
     lease = await kv.lease_grant(60_000)
 
-    class Late(Cut):
-        async def get(self, key: str) -> object:
-            if key == KEYS.identity and await kv.get(KEYS.leader) is None:
-                assert await stand(kv, KEYS, Claim(lease, b"{}")) is not None
-            return await kv.get(key)
+    async def begins() -> None:
+        if what == "leads":
+            assert await stand(kv, KEYS, Claim(lease, b"{}")) is not None
+        else:
+            await kv.txn((), [Put(KEYS.moved, b'{"to": "etcd://elsewhere", "uid": "u"}')])
 
-    with pytest.raises(ConflictError):
-        await scene.restore(Late(kv, 1_000, applied=True), may_replace=True)  # type: ignore[arg-type]
-    assert await kv.get(KEYS.leader) is not None
+    with pytest.raises(ConflictError, match="somebody else began to use etcd://new"):
+        await scene.restore(Late(kv, begins), may_replace=True)  # type: ignore[arg-type]
     assert await kv.get(KEYS.arriving) is None
 
 
