@@ -125,8 +125,8 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
     if _all_empty(view, partition):
         troubles.append(
             "its live replicas are gone, and those that are there are empty: it was deleted after"
-            " the backup, or has moved to an SPU that the backup does not know; delete it again, or"
-            " register that SPU"
+            " the backup, or has moved to an SPU that the backup does not know (delete it again, or"
+            " register that SPU)"
         )
     if troubles or len(found) < len(partition.spec.holders):
         why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
