@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
 
 from tests.architecture.howto import PAGES
 from tests.e2e.conftest import Command
+from tests.polling import eventually
 from tests.ports import free_base_port
 
 
@@ -17,6 +19,15 @@ def held(runnel: Command) -> Counter[int]:
     for item in runnel.json("get", "partitions")["items"]:
         found.update(item["spec"]["replicas"])
     return found
+
+
+def until_explained(runnel: Command, kind: str, name: str) -> None:
+    """Until the status says why something does not move."""
+
+    def explained() -> bool:
+        return bool(runnel.json("get", kind, name)["status"].get("reason"))
+
+    asyncio.run(eventually(explained, 60))
 
 
 def test_the_page_moves_replicas_and_a_restart_loses_nothing(runnel: Command) -> None:
@@ -46,12 +57,15 @@ def test_what_cannot_move_is_said(runnel: Command) -> None:
     runnel("cluster", "start", "--base-port", str(base))
     runnel("create", "topic", "orders")
     runnel("wait", "topic", "orders", "--for", "writable")
+    runnel("spu", "drain", "spu-0", "--no-wait")
+    until_explained(runnel, "spu", "spu-0")
     said = runnel.fails("spu", "drain", "spu-0", "--timeout", "0.5", code=5)
     assert "orders-0 needs 1 SPU, and no other is online: add SPUs" in said
     assert "runnel spu drain spu-0 --cancel" in said
     runnel("spu", "drain", "spu-0", "--cancel")
     assert runnel.json("get", "spu", "spu-0")["status"]["resolution"] == "online"
     runnel("scale", "topic", "orders", "--replication-factor", "2")
+    until_explained(runnel, "topic", "orders")
     said = runnel.fails("wait", "topic", "orders", "--for", "settled", "--timeout", "1", code=5)
     assert "replicationFactor 2 needs 2 SPUs, and 1 that are online have room" in said
     runnel("scale", "topic", "orders", "--replication-factor", "1")

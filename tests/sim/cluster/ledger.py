@@ -107,6 +107,12 @@ class Ledger:
             other.verified = min(other.verified, kept)
         return len(lost)
 
+    def recalls(self, spu: int, lac: int) -> None:
+        """A replica that lost its memory leads. What it still knows to be committed is so again,
+        also where one that was elected before it lacked that."""
+        if lac >= self.end:
+            self._extend(self.holders[spu], lac)
+
     def forgets(self, spu: int) -> None:
         """The disk of an SPU has gone back in time. It may use a term again in which it led, if no
         other replica knows of that: nothing of it is anywhere."""

@@ -256,8 +256,9 @@ class SimReplica:
     def _leads(self, term: int) -> None:
         world = self.spu.world
         self.ledger.begins(self.spu.id, term)
-        if self._may_lack_records:
+        if self._may_lack_records and self.state is not None:
             lost = self.ledger.retracts(self.spu.id, term)
+            self.ledger.recalls(self.spu.id, self.state.lac)
             world.count("batches lost, excused", lost)
             world.count("unclean leaderships")
         self._may_lack_records = False
