@@ -8,7 +8,7 @@ import pytest
 
 from tests.laws import register_profiles
 
-pytest_plugins = ("tests.directory_times", "tests.garbage")
+pytest_plugins = ("tests.directory_times", "tests.garbage", "tests.shared_packages")
 
 # Helpers that assert say what they compared, as tests do.
 pytest.register_assert_rewrite("tests.chaos", "tests.contract", "tests.integration", "tests.unit")

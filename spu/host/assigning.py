@@ -109,13 +109,15 @@ class Assigner:
         """
         revision = max((lead.revision for lead in message.leads), default=0)
         seen = self._held.newer_than_seen(revision, message.stamp)
-        await self._held.record(JournalChange(seen=seen))
         known = [lead for lead in message.leads if lead.uid in self._held.replicas]
         incarnation = message.stamp.incarnation
+        # The first hard states share its write, and stand behind it.
+        noted = asyncio.create_task(self._held.record(JournalChange(seen=seen)))
         for some in parts_of(known):
             await asyncio.gather(
                 *(self._lead(self._held.replicas[lead.uid], lead, incarnation) for lead in some)
             )
+        await noted
         unknown = [lead.uid for lead in message.leads if lead.uid not in self._held.replicas]
         if unknown:
             raise NotFoundError(

@@ -10,6 +10,7 @@ from typing import Protocol
 from schemas.ids import PartitionUid
 from spu.net.peer_connection import PeerConnection
 from spu.replica.counters import ReplicaCounters
+from spu.replica.held_produces import HeldBytes
 from spu.replication.events import RequestElection, RequestLrsChange
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.data_dir import PartitionMeta
@@ -45,3 +46,4 @@ class ReplicaContext:
     space: SpaceWatch
     checkpoints: IdleCheckpoints
     counters: ReplicaCounters = field(default_factory=ReplicaCounters)
+    held: HeldBytes = field(default_factory=HeldBytes)

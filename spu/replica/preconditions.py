@@ -46,6 +46,13 @@ class Preconditions:
         """Whether it leads, and has committed the first record of its leadership."""
         return self.failure is None and self._runner.state.is_serving
 
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether it is about to serve: it was told to lead, and nothing speaks against that."""
+        state = self._runner.state
+        told = state.becoming is not None or state.leading is not None
+        return told and not state.is_serving and self.failure is None
+
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
         """Raise an error if it cannot be read from in ``state``."""
         if (refusal := self.failure) is not None:

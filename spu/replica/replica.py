@@ -5,7 +5,7 @@ unfit) and when a record is committed. This module serves what the core's state 
 
 - Only a leader takes records, and acknowledges them when ``acks`` asks for it.
 - Until the control record of a leadership is committed, produce requests with ``acks: committed``
-  and queries for the end of the log get NOT_READY.
+  wait for that (`spu.replica.held_produces`), and queries for the end of the log get NOT_READY.
 - Readers see nothing above the last add confirmed (LAC). A follower serves the records that it
   knows to be committed, to readers that allow a follower.
 
@@ -60,6 +60,7 @@ from spu.replica.batch_checks import admit, admit_schema
 from spu.replica.commit_watch import CommitWatch
 from spu.replica.context import ReplicaContext
 from spu.replica.fetch_checks import require_agreement, truncated
+from spu.replica.held_produces import Answer, Cancellable, HeldProduces
 from spu.replica.offsets import ReplicaOffsets
 from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
@@ -67,7 +68,7 @@ from spu.replica.status import ReplicaStatus
 from spu.replica.waiters import Callback, Listener, Listeners, OffsetWaiters, RecordWaiters, Waiter
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT
+from spu.replication.state import UNCLEAN_BOOT, Leading
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.durable import is_shortage
@@ -77,8 +78,6 @@ from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 
 MAX_WAIT_MS: Final = 600_000
-
-Answer = Callable[[ProduceResponse | RunnelError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,7 @@ class Replica:
         self._changed = changed
         self._commits = OffsetWaiters()
         self._writes = OffsetWaiters()
+        self._held = HeldProduces(context.held, self.produce)
         self._records = RecordWaiters()
         self._listeners = Listeners()
         # These wait for a version of the log's segments.
@@ -315,17 +315,21 @@ class Replica:
 
     # Requests
 
-    def produce(self, request: ProduceRequest, batch: memoryview, answer: Answer) -> Waiter | None:
+    def produce(
+        self, request: ProduceRequest, batch: memoryview, answer: Answer
+    ) -> Cancellable | None:
         """Append a batch as ``request`` asks; ``answer`` is called once, now or later.
 
         Returns the waiting request, or None if nothing waits: it was answered, or has ``acks:
         none``. The offset and term are written into ``batch`` itself, which is not kept. Raises
         RunnelError if the batch is refused.
         """
-        leading = self._preconditions.require_proven()
-        if request.acks is Acks.COMMITTED:
-            self._preconditions.require_min_in_sync()
-            self._preconditions.require_serving()
+        try:
+            leading = self._require_appendable(request.acks)
+        except (NotLeaderError, NotReadyError) as refusal:
+            if request.acks is Acks.NONE or not self._preconditions.is_taking_over:
+                raise
+            return self._held.hold(request, batch, answer, refusal)
         header = admit(batch, self.settings.max_record_size, self.meta.name)
         admit_schema(header, self.settings.row_schema, self.meta.name)
         if header.producer_id:
@@ -383,6 +387,17 @@ class Replica:
             case Acks.NONE:
                 pass
         return None
+
+    def _require_appendable(self, acks: Acks) -> Leading:
+        """The leadership, if a batch with these acks may be appended now. Raises RunnelError."""
+        leading = self._preconditions.require_proven()
+        if acks is Acks.COMMITTED:
+            self._preconditions.require_min_in_sync()
+            self._preconditions.require_serving()
+        elif self._held and acks is Acks.LEADER:
+            # It must not overtake what the same producer sent before.
+            self._preconditions.require_serving()
+        return leading
 
     def fetch(self, request: FetchRequest, *, wait: bool = False) -> Found:
         """The records that a fetch can get now. With ``wait``, call it from a thread.
@@ -544,8 +559,17 @@ class Replica:
             if (refusal := self._preconditions.failure) is not None:
                 self._fail_waiters(refusal)
             self._tell()
+        if self._held:
+            self._begin_held()
 
     # How
+
+    def _begin_held(self) -> None:
+        """Carry out the requests that waited for this replica to serve, once it does."""
+        if self.is_serving:
+            self._held.release()
+        elif not self._preconditions.is_taking_over:
+            self._held.fail(self._preconditions.failure or self._preconditions.not_leading())
 
     def _watch_commits(self) -> None:
         if self._runner.state.leading is None:
@@ -627,6 +651,7 @@ class Replica:
             answer(ProduceResponse(result, self.lac))
 
     def _fail_waiters(self, error: RunnelError) -> None:
+        self._held.fail(error)
         for waiters in (self._commits, self._writes, self._records, self._segments):
             waiters.fail(error)
         self._listeners.fail(error)

@@ -12,8 +12,8 @@ from typing import Protocol
 from schemas.errors import RunnelError
 from schemas.wire.batch import Buffer
 from schemas.wire.record_requests import FetchRequest
+from spu.replica.held_produces import Cancellable
 from spu.replica.replica import Replica
-from spu.replica.waiters import Waiter
 
 
 class PendingRequest:
@@ -27,7 +27,7 @@ class PendingRequest:
         self.correlation = correlation
         self.replica: Replica | None = None
         self.fetch: FetchRequest | None = None
-        self.waiter: Waiter | None = None
+        self.waiter: Cancellable | None = None
 
 
 class Responder(Protocol):

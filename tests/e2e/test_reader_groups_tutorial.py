@@ -17,6 +17,12 @@ from tests.ports import free_base_port
 TEXT: Final = (ROOT / "docs" / "tutorial" / "reader-groups.md").read_text(encoding="utf-8")
 BLOCKS: Final = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 
+#: What the reader of the page waits for in these pauses; other tests may load the machine.
+PAUSES: Final = {
+    "sleep 3\n": "runnel group describe billing | grep -q '^bob *2'",
+    "sleep 6\n": "! runnel group describe billing | grep -q '^bob'",
+}
+
 
 @pytest.mark.long
 def test_the_tutorial_runs_as_it_is_written(runnel: Command, tmp_path: Path) -> None:
@@ -28,6 +34,9 @@ def test_the_tutorial_runs_as_it_is_written(runnel: Command, tmp_path: Path) -> 
     start = f"cluster start --base-port {base} --no-dashboard"
     # The second terminal is the same one here: its readers are jobs of one shell.
     script = "\necho =====\n".join(BLOCKS).replace("cluster start", start)
+    for pause, until in PAUSES.items():
+        assert pause in script
+        script = script.replace(pause, f"until {until}; do sleep 0.2; done\n")
     done = subprocess.run(
         ["bash", "-e", "-m", "-o", "pipefail", "-c", script],
         cwd=tmp_path,

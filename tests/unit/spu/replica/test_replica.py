@@ -27,7 +27,7 @@ from schemas.ids import MAX_RESTARTS, Term, make_term
 from schemas.objects.load import LoadLimits, LoadUnit
 from schemas.objects.partition import LiveReplica
 from schemas.objects.quantities import Millis
-from schemas.wire.record_requests import EARLIEST, LATEST
+from schemas.wire.record_requests import EARLIEST, LATEST, Acks, ProduceResponse
 from spu.host.host import ReplicaHost
 from spu.replication.events import RequestElection
 from spu.storage import file_pool as file_pool_module
@@ -45,6 +45,7 @@ from tests.unit.spu.builders import (
     headers,
     open_spu,
     produce,
+    produce_request,
     settings_of,
     until,
 )
@@ -146,20 +147,31 @@ async def test_given_the_term_is_not_durable_yet_then_nothing_is_appended(
     assert replica.leo == 0
     assert replica.role is ReplicaRole.IDLE
     with pytest.raises(NotLeaderError):
-        await produce(replica, batch_of())
+        await produce(replica, batch_of(), produce_request(timeout_ms=1))
+    with pytest.raises(NotLeaderError):
+        await produce(replica, batch_of(), produce_request(Acks.NONE))
+    held = asyncio.create_task(produce(replica, batch_of()))
+    await asyncio.sleep(0.01)
+    assert not held.done()
     written.set()
     await leading
-    assert replica.leo == 1
+    assert await held == ProduceResponse(1, 1)
 
 
-async def test_given_an_uncommitted_control_record_then_not_ready(
+async def test_given_an_uncommitted_control_record_then_requests_wait_for_it_or_not_ready(
     spu: Spu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = StuckSync(monkeypatch)
     await spu.lead()
     replica = spu.replica
     with pytest.raises(NotReadyError):
-        await produce(replica, batch_of())
+        await produce(replica, batch_of(), produce_request(timeout_ms=1))
+    held = [
+        asyncio.create_task(produce(replica, batch_of(), produce_request(acks)))
+        for acks in (Acks.COMMITTED, Acks.LEADER, Acks.COMMITTED)
+    ]
+    await asyncio.sleep(0.01)
+    assert not any(one.done() for one in held)
     with pytest.raises(NotReadyError):
         replica.offsets.list_offsets(LATEST)
     assert replica.offsets.list_offsets(EARLIEST).offset == 0
@@ -168,7 +180,22 @@ async def test_given_an_uncommitted_control_record_then_not_ready(
     assert (len(found.data), found.enough, found.response.lac) == (0, False, -1)
     stuck.release()
     await until(lambda: replica.is_serving)
-    assert replica.offsets.list_offsets(LATEST).offset == 1
+    assert [(await one).base_offset for one in held] == [1, 2, 3]
+    await until(lambda: replica.offsets.list_offsets(LATEST).offset == 4)
+
+
+async def test_given_requests_that_wait_when_another_leads_then_they_are_refused(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = StuckSync(monkeypatch)
+    await spu.lead()
+    held = asyncio.create_task(produce(spu.replica, batch_of()))
+    await asyncio.sleep(0.01)
+    await spu.host.assign(assign(assignment_of(leader=2, term=make_term(1, 2), revision=8)))
+    with pytest.raises(NotLeaderError):
+        await held
+    stuck.release()
+    assert spu.replica.leo == 1
 
 
 async def test_given_a_newer_leader_then_it_steps_down_and_waiters_are_told(
