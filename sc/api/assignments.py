@@ -21,7 +21,7 @@ from schemas.control.assignments import (
     TopicAssignment,
 )
 from schemas.ids import PartitionUid
-from schemas.objects.partition import Partition, is_led
+from schemas.objects.partition import Partition, is_led, is_taking_over
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
@@ -93,7 +93,8 @@ async def _assignment(
 def _partition(spus: Mapping[int, Spu], partition: Partition) -> PartitionLeader:
     status = partition.status
     spu = spus.get(status.leader) if status.leader is not None else None
-    leading = is_led(status) and spu is not None
+    # One that takes over has the requests of its clients wait.
+    leading = spu is not None and (is_led(status) or is_taking_over(status))
     endpoint = _endpoint(spu) if leading and spu is not None else None
     return PartitionLeader(
         index=partition.spec.index or 0,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from sc.controllers.live_set import members_health, remove_unfit
 from sc.store.view import View
 from schemas.control.messages import ReplicaReport
-from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
+from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus, taking_over
 
 
 def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
@@ -71,7 +71,7 @@ def elected(view: View, partition: Partition, leader: int, now_ms: int) -> Parti
     return status.model_copy(
         update={
             "resolution": PartitionResolution.OFFLINE,
-            "reason": f"SPU {leader} is taking over",
+            "reason": taking_over(leader),
             "leader": leader,
             "term": view.next_term(status.term),
             "lrs": remove_unfit(status.lrs, leader, health, minimum),

@@ -66,6 +66,7 @@ from schemas.objects.partition import (
     PartitionResolution,
     PartitionStatus,
     is_led,
+    taking_over,
 )
 
 #: Tombstones that one transaction leaves.
@@ -218,7 +219,7 @@ def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionSta
         return status.model_copy(
             update={
                 "resolution": PartitionResolution.OFFLINE,
-                "reason": f"SPU {spu_id} is taking over",
+                "reason": taking_over(spu_id),
                 "leader": spu_id,
                 "term": view.next_term(status.term),
                 "lrs": (LiveReplica(spu_id=spu_id, storage_id=report.storage_id),),
@@ -315,7 +316,7 @@ def _led(
             elif preferred is not None:
                 return preferred
     else:
-        wish = _offline(wish, f"SPU {leader} is taking over")
+        wish = _offline(wish, taking_over(leader))
         told = view.knows(report, partition) or view.sessions[leader].complete
         if wish.lrs == status.lrs and told:
             # If it does not know this revision yet, its assignment goes out before the order.

@@ -31,7 +31,13 @@ from __future__ import annotations
 
 from sc.store.view import View
 from schemas.control.messages import ReplicaReport
-from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+from schemas.objects.partition import (
+    LiveReplica,
+    Partition,
+    PartitionResolution,
+    PartitionStatus,
+    taking_over,
+)
 from schemas.objects.spu import Spu
 
 #: Annotation of an object that somebody removed from the KV, and that was restored.
@@ -173,7 +179,7 @@ def take_over(
     return status.model_copy(
         update={
             "resolution": PartitionResolution.OFFLINE,
-            "reason": f"SPU {leader} is taking over",
+            "reason": taking_over(leader),
             "leader": leader,
             "term": term,
             "lrs": (LiveReplica(spu_id=leader, storage_id=reports[leader].storage_id),),

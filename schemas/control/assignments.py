@@ -30,7 +30,8 @@ class ReplicaEndpoint(Model):
 
 
 class PartitionLeader(Model):
-    """One partition; ``leader`` and ``endpoint`` are None while nobody leads: see ``reason``.
+    """One partition; ``leader`` and ``endpoint`` are None while nobody leads or is about to: see
+    ``reason``.
 
     ``replicas`` are those of a replicated partition, including the leader's. SPUs that are not
     registered, or known to be offline, are left out. The list is empty where the leader's replica

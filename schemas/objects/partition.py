@@ -118,6 +118,16 @@ def is_led(status: PartitionStatus) -> bool:
     return status.resolution in (PartitionResolution.ONLINE, PartitionResolution.SEALED)
 
 
+def taking_over(spu_id: int) -> str:
+    """The reason of a partition whose leader was elected and does not lead yet. Pure."""
+    return f"SPU {spu_id} is taking over"
+
+
+def is_taking_over(status: PartitionStatus) -> bool:
+    """Whether its leader was elected, and nothing is known that keeps it from leading."""
+    return status.leader is not None and status.reason == taking_over(status.leader)
+
+
 def is_writable(partition: Partition) -> bool:
     """Whether it has a leader, and nothing is known that keeps it from committing records."""
     status = partition.status

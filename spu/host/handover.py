@@ -8,11 +8,13 @@ stays here to the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from schemas.control.messages import ReplicaReport, ReplicaRole
 from schemas.daemon.logs import get_logger
+from schemas.ids import PartitionUid
 from spu.host.links import ScLink
 from spu.replica.replica import Replica
 from spu.replication.events import RequestElection
@@ -30,7 +32,10 @@ async def hand_over(
     replicas: Callable[[], Sequence[Replica]], link: ScLink, connected: Callable[[], bool]
 ) -> None:
     """Ask for another leader of each partition that has other live replicas, and wait until they
-    lead, as long as some do and the SC is there."""
+    serve, as long as some go on and the SC is there.
+
+    A successor needs this SPU for its first commit: it is a live replica until the SC has seen it
+    go."""
     asked = {report.uid: report.term for report in _led_with_others(replicas())}
     for uid, term in asked.items():
         link.ask(uid, RequestElection(term, REASON))
@@ -38,16 +43,28 @@ async def hand_over(
         return
     _log.info("handing over", partitions=len(asked))
     loop = asyncio.get_running_loop()
-    left, deadline = len(asked), loop.time() + AT_MOST_S
-    patience = loop.time() + PATIENCE_S
+    deadline = loop.time() + AT_MOST_S
+    steps, patience = math.inf, loop.time() + PATIENCE_S
     while connected() and loop.time() < min(deadline, patience):
-        now_left = sum(report.uid in asked for report in _led_with_others(replicas()))
-        if now_left < left:
-            left, patience = now_left, loop.time() + PATIENCE_S
+        left = _steps_left(replicas(), asked)
+        if left < steps:
+            steps, patience = left, loop.time() + PATIENCE_S
         if not left:
             break
         await asyncio.sleep(_LOOK_S)
-    _log.info("handed over", partitions=len(asked) - left, kept=left)
+    kept = sum(report.uid in asked for report in _led_with_others(replicas()))
+    _log.info("handed over", partitions=len(asked) - kept, kept=kept)
+
+
+def _steps_left(replicas: Sequence[Replica], asked: Mapping[PartitionUid, int]) -> int:
+    """Two for each that still leads, one for each whose successor does not serve yet."""
+    steps = 0
+    for replica in replicas:
+        report = replica.report()
+        if (term := asked.get(report.uid)) is None or replica.follows_since(term):
+            continue
+        steps += 1 + (report.role is ReplicaRole.LEADER)
+    return steps
 
 
 def _led_with_others(replicas: Sequence[Replica]) -> list[ReplicaReport]:

@@ -15,6 +15,7 @@ from schemas.errors import (
     StorageFailedError,
     TransactionIdTooLowError,
 )
+from schemas.ids import election_term
 from schemas.wire.batch import BatchHeader
 from spu.replica.runner import ReplicaRunner
 from spu.replication.state import Leading, ReplicaState
@@ -48,9 +49,12 @@ class Preconditions:
 
     @property
     def is_taking_over(self) -> bool:
-        """Whether it is about to serve: it was told to lead, and nothing speaks against that."""
-        state = self._runner.state
+        """Whether it is about to serve: the SC has named it, and nothing speaks against that."""
+        state, assignment = self._runner.state, self._runner.assignment
         told = state.becoming is not None or state.leading is not None
+        if not told and assignment is not None and assignment.leader == self._spu_id:
+            # The order to lead comes right behind.
+            told = election_term(state.newest.term) <= assignment.term
         return told and not state.is_serving and self.failure is None
 
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:

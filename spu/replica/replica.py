@@ -222,6 +222,15 @@ class Replica:
         leo, start = self._log.leo, self._log.log_start
         return {one.spu: max(0, leo - max(one.acked, start)) for one in leading.followers}
 
+    def follows_since(self, term: int) -> bool:
+        """Whether it knows of a leadership later than ``term`` that serves: of its term something
+        is committed."""
+        state = self._runner.state
+        if state.leading is not None or not state.log.history:
+            return False
+        newest = state.log.history[-1]
+        return newest.term > term and newest.start <= state.lac
+
     def free_space(self) -> None:
         """Delete truncated segments now, whatever their grace."""
         self._runner.maintenance.free_space()

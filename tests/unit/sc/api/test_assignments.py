@@ -11,7 +11,7 @@ import pytest
 from sc.api import assignments as assignments_module
 from sc.api.assignments import assignments
 from sc.mirror import Mirror
-from schemas.objects.partition import PartitionResolution
+from schemas.objects.partition import PartitionResolution, taking_over
 from tests.unit.sc.builders import partition_of, spu_of, topic_of, view_of
 
 
@@ -41,3 +41,26 @@ async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_
     again = await assignments(cast(Mirror, mirror), frozenset())
     assert again.revision == before + 4
     assert [[p.leader for p in one.partitions] for one in again.topics] == [[None] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("resolution", "leader", "reason", "told"),
+    [
+        pytest.param(PartitionResolution.ONLINE, 1, None, 1, id="online"),
+        pytest.param(PartitionResolution.SEALED, 1, None, 1, id="sealed"),
+        pytest.param(PartitionResolution.OFFLINE, 1, taking_over(1), 1, id="taking-over"),
+        pytest.param(PartitionResolution.OFFLINE, 1, "SPU 1 is offline", None, id="leader-lost"),
+        pytest.param(PartitionResolution.OFFLINE, None, None, None, id="nobody"),
+        pytest.param(PartitionResolution.OFFLINE, 9, taking_over(9), None, id="not-registered"),
+    ],
+)
+async def test_where_clients_are_sent(
+    resolution: PartitionResolution, leader: int | None, reason: str | None, told: int | None
+) -> None:
+    partition = partition_of("t", 0, resolution=resolution, leader=leader, reason=reason)
+    store = view_of(topic_of("t"), spu_of(1), partition).store
+    mirror: Any = SimpleNamespace(store=store, keys=SimpleNamespace(cluster="c"), cluster_uid="u")
+    ((found,),) = [
+        topic.partitions for topic in (await assignments(cast(Mirror, mirror), frozenset())).topics
+    ]
+    assert (found.leader, found.endpoint is not None) == (told, told is not None)

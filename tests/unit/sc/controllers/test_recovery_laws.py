@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sc.controllers import reconcile
 from sc.controllers.unclean import wish_of, with_wish
-from schemas.control.messages import ReplicaRole
+from schemas.control.messages import ReplicaReport, ReplicaRole
 from schemas.ids import Term, next_election
 from schemas.objects.partition import Partition, PartitionResolution, UncleanElection
 from schemas.objects.topic import Topic
@@ -89,6 +89,13 @@ class Troubles(Happenings):
             self.world.waiting.update(dict.fromkeys(self.world.all_keys()))
 
 
+def has_moved_away(partition: Partition, reports: list[ReplicaReport]) -> bool:
+    """Whether all that is there is new and empty: an SPU that the KV does not know may hold it."""
+    known = {member.storage_id for member in partition.status.lrs}
+    empty = all((report.leo, report.last_term) == (0, 0) for report in reports)
+    return empty and known.isdisjoint(report.storage_id for report in reports)
+
+
 def came_to_rest(world: World, happened: list[str]) -> None:
     for key in world.all_keys():
         assert reconcile(world.view, key, world.now_ms) == (), happened
@@ -96,7 +103,7 @@ def came_to_rest(world: World, happened: list[str]) -> None:
         assert wish_of(partition) is None, "a wish was not answered"
         reports = [world.sessions[i].reports[partition.uid] for i in REPLICAS]
         able = all(report.may_lead_uncleanly for report in reports)
-        if able and world.view.recovering:
+        if able and world.view.recovering and not has_moved_away(partition, reports):
             assert partition.status.incarnation == world.view.incarnation, happened
         if partition.status.resolution is PartitionResolution.ONLINE:
             leaders = [r for r in reports if r.role is ReplicaRole.LEADER]

@@ -23,6 +23,8 @@ class Held:
     name: str
     others: int
     role: ReplicaRole = ReplicaRole.LEADER
+    #: Whether its successor has committed a record.
+    succeeded: bool = False
 
     def report(self) -> ReplicaReport:
         members = range(1, 2 + self.others)
@@ -35,39 +37,57 @@ class Held:
             lrs=lrs,
         )
 
+    def follows_since(self, term: int) -> bool:
+        return self.succeeded and term == 65537
+
 
 @dataclass
 class Controller:
-    """Elects others for those that it can."""
+    """Elects others for those that it can; of those, some never serve."""
 
     replicas: dict[str, Held]
     refused: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
     def ask(self, uid: str, request: Any) -> None:
         self.asked.append((uid, request))
         if uid not in self.refused:
-            follow = lambda: setattr(self.replicas[uid], "role", ReplicaRole.FOLLOWER)  # noqa: E731
-            asyncio.get_running_loop().call_later(0.05, follow)
+            loop, held = asyncio.get_running_loop(), self.replicas[uid]
+            loop.call_later(0.05, setattr, held, "role", ReplicaRole.FOLLOWER)
+            if uid not in self.stuck:
+                loop.call_later(0.1, setattr, held, "succeeded", True)
 
 
 async def stop(
-    *replicas: Held, refused: tuple[str, ...] = (), connected: bool = True
+    *replicas: Held,
+    refused: tuple[str, ...] = (),
+    stuck: tuple[str, ...] = (),
+    connected: bool = True,
 ) -> Controller:
     held = {one.name: one for one in replicas}
-    controller = Controller(held, frozenset(refused))
+    controller = Controller(held, frozenset(refused), frozenset(stuck))
     link: Any = controller
     there: Any = list(held.values())
     await hand_over(lambda: there, link, lambda: connected)
     return controller
 
 
-async def test_given_leaders_with_others_then_each_is_asked_for_and_follows_in_the_end() -> None:
+async def test_given_leaders_with_others_then_each_is_asked_for_and_its_successor_serves() -> None:
     replicas = [Held("a", 2), Held("b", 1)]
     controller = await stop(*replicas)
     request = RequestElection(65537, REASON)
     assert controller.asked == [("a", request), ("b", request)]
-    assert all(one.role is ReplicaRole.FOLLOWER for one in replicas)
+    assert all(one.succeeded for one in replicas)
+
+
+async def test_given_a_successor_that_does_not_serve_then_the_rest_still_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handover, "PATIENCE_S", 0.2)
+    replicas = [Held("a", 2), Held("b", 1)]
+    await asyncio.wait_for(stop(*replicas, stuck=("a",)), 2)
+    assert [one.succeeded for one in replicas] == [False, True]
 
 
 async def test_given_nobody_else_or_no_leader_then_nothing_is_asked_for() -> None:

@@ -30,6 +30,7 @@ from schemas.objects.quantities import Millis
 from schemas.wire.record_requests import EARLIEST, LATEST, Acks, ProduceResponse
 from spu.host.host import ReplicaHost
 from spu.replication.events import RequestElection
+from spu.replication.messages import Attach
 from spu.storage import file_pool as file_pool_module
 from spu.storage import sync_plan
 from spu.storage.journal import Journal, JournalChange
@@ -182,6 +183,41 @@ async def test_given_an_uncommitted_control_record_then_requests_wait_for_it_or_
     await until(lambda: replica.is_serving)
     assert [(await one).base_offset for one in held] == [1, 2, 3]
     await until(lambda: replica.offsets.list_offsets(LATEST).offset == 4)
+
+
+@pytest.mark.parametrize(
+    ("leader", "term", "waits"),
+    [
+        pytest.param(1, TERM, True, id="given-it-is-named-then-they-wait-for-the-order"),
+        pytest.param(2, TERM, False, id="given-another-is-named-then-refused"),
+        pytest.param(None, TERM, False, id="given-nobody-is-named-then-refused"),
+    ],
+)
+async def test_requests_before_the_order_to_lead(
+    tmp_path: Path, leader: int | None, term: Term, *, waits: bool
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of(leader=leader, term=term))
+    asked = asyncio.create_task(produce(spu.replica, batch_of()))
+    await asyncio.sleep(0.01)
+    assert asked.done() != waits
+    if waits:
+        await spu.lead(term=term)
+        assert await asked == ProduceResponse(1, 1)
+    else:
+        with pytest.raises(NotLeaderError):
+            await asked
+    await spu.host.close()
+
+
+async def test_given_a_former_leader_that_is_named_by_an_older_assignment_then_refused(
+    spu: Spu,
+) -> None:
+    replica = await spu.serve()
+    later = TERM + (1 << 16)
+    replica.said(2, Attach(later, 1, "boot"))
+    await until(lambda: replica.role is ReplicaRole.IDLE)
+    with pytest.raises(NotLeaderError):
+        replica.produce(produce_request(), memoryview(batch_of()), lambda _answer: None)
 
 
 async def test_given_requests_that_wait_when_another_leads_then_they_are_refused(
