@@ -56,13 +56,13 @@ SILENT: Final = Patience(1, 1, 3, 3_000)
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
     """Have the kernel end this connection when the other end has vanished."""
-    if (found := transport.get_extra_info("socket")) is not None:
+    if (found := _open_socket(transport)) is not None:
         be_patient(found, VANISHED)
 
 
 def listen(transport: OverSocket) -> None:
     """Have the kernel leave a connection to its ends, which listen for each other from now on."""
-    if (found := transport.get_extra_info("socket")) is not None:
+    if (found := _open_socket(transport)) is not None:
         be_patient(found, LISTENING)
 
 
@@ -91,8 +91,14 @@ def pace(transport: OverSocket) -> Pace | None:
     return parse_pace(_tcp_info(transport))
 
 
-def _tcp_info(transport: OverSocket) -> bytes:
+def _open_socket(transport: OverSocket) -> Any:
+    """The socket of a connection; None once that is closed: uvloop's raises ValueError then."""
     found = transport.get_extra_info("socket")
+    return None if found is None or found.fileno() < 0 else found
+
+
+def _tcp_info(transport: OverSocket) -> bytes:
+    found = _open_socket(transport)
     if found is None or not hasattr(socket, "TCP_INFO"):
         return b""
     try:

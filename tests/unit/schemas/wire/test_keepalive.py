@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from typing import Any
 
 import pytest
+import uvloop
 
 from schemas.wire.keepalive import (
     LISTENING,
@@ -14,6 +16,8 @@ from schemas.wire.keepalive import (
     VANISHED,
     Patience,
     be_patient,
+    keep_alive,
+    listen,
     pace,
     unacknowledged,
 )
@@ -79,3 +83,21 @@ async def test_given_loopback_then_answers_are_quick_and_silence_grows() -> None
             assert later is not None
             assert later.silent_ms >= 290
         transport.abort()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_given_a_connection_that_was_closed_then_nothing_is_known_or_told(run: Any) -> None:
+    async def close() -> None:
+        with socket.create_server((HOST, 0)) as server:
+            port = server.getsockname()[1]
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                asyncio.Protocol, HOST, port
+            )
+            transport.abort()
+            await asyncio.sleep(0.01)
+            assert pace(transport) is None
+            assert unacknowledged(transport) is None
+            keep_alive(transport)
+            listen(transport)
+
+    run(close())
