@@ -25,6 +25,8 @@ import runnel
 from benchmarks.failover import MeasuredCluster, compared, print_table
 
 _SETTLE_S: Final = 0.3
+#: A restarted SPU's links to those that do not lead are there after so long at the latest.
+_LINKED_S: Final = 0.6
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Writing:
 def stop_leader(cluster: MeasuredCluster) -> None:
     """Note the pause while the leader's SPU is asked to stop."""
     spu = cluster.spus[cluster.until_whole()]
+    time.sleep(_LINKED_S)
     writing = Writing(cluster.producer)
     began = time.perf_counter()
     writing.start()
