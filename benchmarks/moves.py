@@ -7,8 +7,8 @@ build is measured alone. Each build has a cluster of its own, as in `benchmarks.
 three SPUs, and a topic whose partitions have three replicas. In a round each cluster in turn has
 the leader's SPU stopped by SIGTERM, as a rolling restart does, and started again; the order changes
 from round to round. Measured is the longest time between two acknowledgements of a producer that
-sends one record at a time to one partition, from before the signal until the SPU has ended and
-another one leads.
+sends one record at a time to one partition, from the signal until the SPU has ended and another one
+leads.
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ class Writing:
             self._thread.join()
 
     def longest_pause_ms(self, since: float) -> float:
-        """The longest time between two acknowledgements, since a moment."""
-        found = [at for at in self.acknowledged if at >= since]
-        return 1000 * max(b - a for a, b in itertools.pairwise(found))
+        """The longest time between two acknowledgements of which the second came since a moment."""
+        return 1000 * max(b - a for a, b in itertools.pairwise(self.acknowledged) if b >= since)
 
 
 def stop_leader(cluster: MeasuredCluster) -> None:
@@ -63,9 +62,9 @@ def stop_leader(cluster: MeasuredCluster) -> None:
     spu = cluster.spus[cluster.until_whole()]
     time.sleep(_LINKED_S)
     writing = Writing(cluster.producer)
-    began = time.perf_counter()
     writing.start()
     time.sleep(_SETTLE_S)
+    began = time.perf_counter()
     spu.end(signal.SIGTERM)
     time.sleep(_SETTLE_S)
     writing.stop()
