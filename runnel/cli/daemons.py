@@ -135,6 +135,40 @@ def spu_drain(
         drain(sc, name, wait=wait, timeout_s=timeout)
 
 
+@spu_app.command("replace")
+def spu_replace(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SPU", autocompletion=completion.spus, show_default=False),
+    ],
+    new: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="SPU",
+            help="The SPU that takes its replicas.",
+            autocompletion=completion.spus,
+            show_default=False,
+        ),
+    ],
+    wait: Annotated[bool, typer.Option(help="Wait until it holds no replicas.")] = True,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")
+    ] = 3_600.0,
+    sc: ScOption = None,
+) -> None:
+    """Move all replicas of an SPU to another one, for example of a host that is lost.
+
+    Partitions of which the other SPU has a replica already move to any SPU. Besides that, it is a
+    drain: see `runnel spu drain`, which also cancels it.
+    """
+    from runnel.cli.spu_drain import drain
+
+    if name == new:
+        raise typer.BadParameter("an SPU cannot replace itself", param_hint="--with")
+    drain(sc, name, wait=wait, timeout_s=timeout, to=new)
+
+
 @spu_app.command("run")
 def spu_run(
     config: ConfigOption = Path("spu.yaml"),

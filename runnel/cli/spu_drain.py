@@ -1,4 +1,4 @@
-"""What ``runnel spu drain`` does: an SPU gives its replicas to others."""
+"""What ``runnel spu drain`` and ``replace`` do: an SPU gives its replicas to others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,17 @@ from schemas.objects.spu import Spu
 _LOOK_S: Final = 0.5
 
 
-def drain(sc: str | None, name: str, *, wait: bool, timeout_s: float) -> None:
-    """Have an SPU drained, and wait until it is. Raises RunnelError; the drain goes on then."""
+def drain(
+    sc: str | None, name: str, *, wait: bool, timeout_s: float, to: str | None = None
+) -> None:
+    """Have an SPU drained, to the SPU ``to`` if one is named, and wait until it is. Raises
+    RunnelError; the drain goes on then."""
     with administered(sc) as cluster:
-        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": True}})
+        targets = None
+        if to is not None:
+            found = cluster.get(Spu.PLURAL, to)
+            targets = [found.spec.spu_id] if isinstance(found, Spu) else None
+        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": True, "drainTo": targets}})
         if not wait:
             print(f"spu/{name} drains; see: runnel get spu {name}")
             return
@@ -48,5 +55,5 @@ def drain(sc: str | None, name: str, *, wait: bool, timeout_s: float) -> None:
 def cancel(sc: str | None, name: str) -> None:
     """Have an SPU keep what it still has, and get replicas again. Raises RunnelError."""
     with administered(sc) as cluster:
-        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": None}})
+        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": None, "drainTo": None}})
     print(f"spu/{name} keeps the replicas that have not moved yet, and gets new ones again")

@@ -100,10 +100,10 @@ def _admit_stream(stream: Stream) -> None:
 def admit_change(old: Object, new: Object, store: LocalStore) -> None:
     """Raises InvalidRequestError when an object may not become ``new``."""
     if isinstance(old, Spu) and isinstance(new, Spu) and old.spec.spu_type is SpuType.MANAGED:
-        if new.spec != old.spec.model_copy(update={"drain": new.spec.drain}):
+        if new.spec != old.spec.draining_as(new.spec):
             raise InvalidRequestError(
                 f"spec: SPU {old.name} belongs to SpuGroup {old.spec.group}; change the group's"
-                " template (only drain is the SPU's own)"
+                " template (only drain and drainTo are the SPU's own)"
             )
         return
     if not _has_only_another_factor(old, new):

@@ -64,7 +64,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         spu = existing.pop(spu_id, None)
         if spu is None:
             actions.append(CreateSpu(wanted, group))
-        elif spu.spec != (spec := wanted.spec.model_copy(update={"drain": spu.spec.drain})):
+        elif spu.spec != (spec := wanted.spec.draining_as(spu.spec)):
             if runs_by(spec) == runs_by(spu.spec):
                 actions.append(WriteSpuSpec(spu, spec))
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     Field,
@@ -117,6 +117,21 @@ class SpuSpec(Model):
     """Where other SPUs reach the SPU."""
     drain: StrictBool | None = None
     """true: its replicas move to other SPUs, and it gets no others. Left out otherwise."""
+    drain_to: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """Ids of the SPUs that its replicas move to while it drains. One that has a replica of a
+    partition already gets no second one: if all of them have, any SPU may. Left out: any SPU."""
+
+    @model_validator(mode="after")
+    def _names_others_that_may_come(self) -> Self:
+        if self.drain_to is not None and not self.drain:
+            raise ValueError("drainTo: give it together with drain: true")
+        if self.drain_to is not None and self.spu_id in self.drain_to:
+            raise ValueError(f"drainTo: SPU {self.spu_id} is the one that drains; name others")
+        return self
+
+    def draining_as(self, other: SpuSpec) -> SpuSpec:
+        """The same, but drained or not as ``other`` says. Pure."""
+        return self.model_copy(update={"drain": other.drain, "drain_to": other.drain_to})
 
     @property
     def private_host(self) -> str:

@@ -44,6 +44,11 @@ def test_the_page_moves_replicas_and_a_restart_loses_nothing(runnel: Command) ->
     # With one replica each, two of them on one SPU and none on the one that was drained.
     assert held(runnel) == {0: 1, 1: 1, 2: 1}
     assert runnel("cluster", "rebalance", "--dry-run") == "all is balanced\n"
+    replaced = runnel("spu", "replace", "spu-1", "--with", "spu-2")
+    assert replaced == "spu/spu-1 is drained: it can be stopped, and deleted\n"
+    assert held(runnel) == {0: 1, 2: 2}
+    runnel("spu", "drain", "spu-1", "--cancel")
+    assert "drainTo" not in runnel.json("get", "spu", "spu-1")["spec"]
     runnel("scale", "topic", "orders", "--replication-factor", "3")
     runnel("wait", "topic", "orders", "--for", "settled")
     assert runnel("cluster", "restart") == "restarted sc-0, spu-0, spu-1, spu-2\n"

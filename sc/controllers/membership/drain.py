@@ -80,7 +80,7 @@ def drain(view: View, spu: Spu, now_ms: int) -> Draining:
     for partition in held:
         if partition.deleting or partition.spec.moves:
             continue
-        found = _away_from(view, partition, spu_id, budget)
+        found = _away_from(view, partition, spu, budget)
         if isinstance(found, str):
             obstacle = obstacle or found
         elif found is not None:
@@ -89,24 +89,44 @@ def drain(view: View, spu: Spu, now_ms: int) -> Draining:
 
 
 def _away_from(
-    view: View, partition: Partition, spu_id: int, budget: Budget
+    view: View, partition: Partition, spu: Spu, budget: Budget
 ) -> BeginMove | str | None:
+    spu_id = spu.spec.spu_id
     if (why := may_move(view, partition)) is not None:
         return why
     topic = _topic(view, partition)
     if topic is not None and topic.spec.assignment is not None:
         return f"topic {topic.name} names its SPUs in spec.assignment: give other rows there"
     row = tuple(i for i in partition.spec.replicas if i != spu_id)
+    targets = {i for i in spu.spec.drain_to or () if i not in row}
     found = extended(
         row_of(view, row, budget),
-        candidates(view, partition, budget),
+        [s for s in candidates(view, partition, budget) if not targets or s.spu_id in targets],
         ignore_racks=topic is not None and topic.spec.ignore_rack_assignment,
     )
+    if found is None and targets:
+        return _no_place_there(view, partition, min(targets))
     if found is None:
         return _no_place(view, partition, spu_id)
     # In its place: who is first is the preferred leader.
     target = tuple(found.spu_id if i == spu_id else i for i in partition.spec.replicas)
     return begin(view, partition, respecified(partition, target), budget)
+
+
+def _no_place_there(view: View, partition: Partition, target: int) -> str:
+    """Why a partition cannot move to the SPU that is to get it."""
+    spu = view.store.spu(target)
+    if spu is None:
+        why = "is not registered: register it, or change spec.drainTo"
+    elif target not in view.sessions:
+        why = "is not online: start it, or change spec.drainTo"
+    elif is_draining(view.store, spu):
+        why = "drains itself: change spec.drainTo"
+    elif view.store.tombstone(target, partition.uid) is not None:
+        why = "still deletes an earlier replica of it"
+    else:
+        why = "has no room for it: free some space there, or change spec.drainTo"
+    return f"{partition.name} is to move to SPU {target}, which {why}"
 
 
 def _no_place(view: View, partition: Partition, spu_id: int) -> str:

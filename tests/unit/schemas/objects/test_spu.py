@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from schemas.objects.spu import Spu, is_loopback
 
@@ -60,3 +61,24 @@ def test_given_remote_clients_and_a_loopback_private_host_then_it_cannot_replica
 
 def test_spus_of_a_group_run_on_one_host() -> None:
     assert registered("edge-7.example", "localhost", group="local").spec.contradiction is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        pytest.param({"drainTo": [3]}, "together with drain: true", id="given-no-drain"),
+        pytest.param({"drain": True, "drainTo": [3, 7]}, "SPU 7 is the one", id="given-itself"),
+        pytest.param({"drain": True, "drainTo": []}, "at least 1 item", id="given-nobody"),
+    ],
+)
+def test_a_drain_to_nobody_is_refused(spec: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        registered("localhost", None, **spec)
+
+
+def test_given_the_spec_of_a_template_then_only_the_drain_is_taken_over() -> None:
+    drained = registered("localhost", None, drain=True, drainTo=[3]).spec
+    template = registered("10.0.0.7", None).spec
+    taken = template.draining_as(drained)
+    assert (taken.drain, taken.drain_to) == (True, (3,))
+    assert taken.draining_as(template) == template

@@ -222,6 +222,48 @@ def test_drain(objects: tuple[Any, ...], more: dict[str, Any], expected: Drainin
     assert found.reason.startswith("drained: " if found.is_done else "drains: ")
 
 
+def replaced(spu_id: int, *by: int) -> Spu:
+    """An SPU that drains to others."""
+    spu = drained(spu_id)
+    return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain_to": by})})
+
+
+@pytest.mark.parametrize(
+    ("rows", "by", "expected"),
+    [
+        pytest.param([(2, 1), (1, 2)], (3,), [(3, 1), (1, 3)], id="given-one-then-all-go-there"),
+        pytest.param([(2, 3)], (3,), [(1, 3)], id="given-it-has-a-replica-then-any-other"),
+        pytest.param([(2, 3), (2, 3)], (3, 4), [(4, 3)] * 2, id="given-several-then-one-without"),
+        pytest.param([(2,)], (9,), "SPU 9, which is not registered", id="given-nobody-then-said"),
+        pytest.param([(2,)], (5,), "SPU 5, which is not online", id="given-one-away-then-said"),
+        pytest.param(
+            [(2,)], (6,), "SPU 6, which drains itself", id="given-a-drained-one-then-said"
+        ),
+        pytest.param([(2,)], (7,), "SPU 7, which has no room", id="given-a-full-one-then-said"),
+    ],
+)
+def test_replacing(
+    rows: list[tuple[int, ...]], by: tuple[int, ...], expected: list[tuple[int, ...]] | str
+) -> None:
+    spu = replaced(2, *by)
+    sessions = [*map(session_of, (1, 2, 3, 4, 6)), session_of(7, free_bytes=10)]
+    held = [led(i, row) for i, row in enumerate(rows)]
+    view = view_of(*held, spu, drained(6), *map(spu_of, (1, 3, 4, 5, 7)), sessions=sessions)
+    found = drain(view, spu, NOW)
+    if isinstance(expected, str):
+        assert found.actions == ()
+        assert expected in (found.obstacle or "")
+    else:
+        targets = [a.spec.replicas for a in found.actions if isinstance(a, BeginMove)]
+        assert targets == expected
+
+
+def test_given_a_replacement_with_a_tombstone_of_it_then_waits() -> None:
+    partition, spu = led(0, (2,)), replaced(2, 3)
+    view = seen(partition, spu, spu_of(3), online=(2, 3), tombstones=[tombstone_of(partition, 3)])
+    assert "SPU 3, which still deletes an earlier replica" in (drain(view, spu, NOW).obstacle or "")
+
+
 def test_given_full_disks_then_room_is_what_is_missing() -> None:
     sessions = [session_of(1, free_bytes=10), session_of(2)]
     view = view_of(led(0, (2,)), drained(2), spu_of(1), sessions=sessions)
