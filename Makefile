@@ -102,12 +102,13 @@ bench: setup  ## Measure produce, consume, the KVs, the SC and Spark scans besid
 	@$(BIN)/python -m benchmarks.reconcile --sizes 1000,10000
 	@$(BIN)/python -m benchmarks.spark_kafka
 
-sim: setup  ## The control loop, replicas and clusters over SEEDS random worlds each, from SEED on
+sim: setup  ## The control loop, replicas, clusters and leases over SEEDS random worlds each, from SEED on
 	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \
 	  --hypothesis-seed=$(SEED) --timeout 7200
 	@RUNNEL_SIM_WALKS=$(SEEDS) RUNNEL_SIM_SEED=$(SEED) $(BIN)/python -m pytest -q \
 	  tests/sim/test_replication.py tests/sim/test_moves.py -k test_walks --timeout 7200
 	@$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --seed $(SEED)
+	@$(BIN)/python -m tests.sim.leases --seeds $(SEEDS) --seed $(SEED)
 
 # Atheris has no dependencies, and nothing else needs it: it lies beside the locked packages.
 fuzz: setup  ## Coverage-guided fuzzing of TARGET, or of all, for SECONDS each; fetches atheris once
