@@ -75,6 +75,8 @@ def read_kv(runnel: Command, base: int) -> dict[str, list[str]]:
     return found
 
 
+#: An etcd is what a cluster of six SPUs has.
+@pytest.mark.parametrize("kv", ["etcd"], indirect=True)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_hundred_topics_while_spus_die(runnel: Command) -> None:

@@ -378,6 +378,8 @@ def test_shared_states(reader: Callable[[str], Reader], cluster: Command) -> Non
     settings.delete()
 
 
+#: Spark does not see where the SC keeps objects.
+@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)

@@ -24,6 +24,8 @@ PAUSES: Final = {
 }
 
 
+#: Where the objects are kept changes nothing of what it shows.
+@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
 @pytest.mark.long
 def test_the_tutorial_runs_as_it_is_written(runnel: Command, tmp_path: Path) -> None:
     base = free_base_port(runnel.home / "local", 2)
