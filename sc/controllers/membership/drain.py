@@ -105,7 +105,7 @@ def _away_from(
         ignore_racks=topic is not None and topic.spec.ignore_rack_assignment,
     )
     if found is None and targets:
-        return _no_place_there(view, partition, min(targets))
+        return _no_place_there(view, partition, spu, min(targets))
     if found is None:
         return _no_place(view, partition, spu_id)
     # In its place: who is first is the preferred leader.
@@ -113,19 +113,20 @@ def _away_from(
     return begin(view, partition, respecified(partition, target), budget)
 
 
-def _no_place_there(view: View, partition: Partition, target: int) -> str:
-    """Why a partition cannot move to the SPU that is to get it."""
+def _no_place_there(view: View, partition: Partition, drained: Spu, target: int) -> str:
+    """Why a partition cannot move to the SPU that is to get it, and what helps."""
     spu = view.store.spu(target)
+    another = f"name another one: runnel spu replace {drained.name} --with SPU"
     if spu is None:
-        why = "is not registered: register it, or change spec.drainTo"
+        why = f"is not registered: register it, or {another}"
     elif target not in view.sessions:
-        why = "is not online: start it, or change spec.drainTo"
+        why = f"is not online: start it, or {another}"
     elif is_draining(view.store, spu):
-        why = "drains itself: change spec.drainTo"
+        why = f"drains itself: {another}"
     elif view.store.tombstone(target, partition.uid) is not None:
         why = "still deletes an earlier replica of it"
     else:
-        why = "has no room for it: free some space there, or change spec.drainTo"
+        why = f"has no room for it: free some space there, or {another}"
     return f"{partition.name} is to move to SPU {target}, which {why}"
 
 
