@@ -17,6 +17,7 @@ KEYS = 20
 HALF = 100
 
 
+@pytest.mark.long
 def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
     cluster("create", "topic", "shared", "--partitions", "4")
     lines = "".join(f"k{n % KEYS}:{n}\n" for n in range(RECORDS))

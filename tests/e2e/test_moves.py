@@ -30,6 +30,7 @@ def until_explained(runnel: Command, kind: str, name: str) -> None:
     asyncio.run(eventually(explained, 60))
 
 
+@pytest.mark.long
 def test_the_page_moves_replicas_and_a_restart_loses_nothing(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 3)
     runnel("cluster", "start", "--spus", "3", "--base-port", str(base))
