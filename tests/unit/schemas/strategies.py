@@ -49,7 +49,7 @@ from schemas.objects.quantities import (
     parse_duration_ms,
     parse_size,
 )
-from schemas.objects.spu import Ingress, PublicEndpoint
+from schemas.objects.spu import Ingress, PublicEndpoint, SpuSpec
 from schemas.objects.stream import Scaling, ScalingType, StreamRetention, StreamSpec
 from schemas.objects.topic import PartitionAssignment, TopicSpec
 from tests.unit.schemas.typed import as_spec, topic_schemas
@@ -105,12 +105,35 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
         return _stream_retentions()
     if cls is PipelineStatus:
         return _pipeline_statuses()
+    if cls is SpuSpec:
+        return _spu_specs()
     if cls is Ingress:
         return st.builds(Ingress, hostname=texts) | st.builds(Ingress, ip=texts)
     return st.fixed_dictionaries(
         {n: field(cls, n, f) for n, f in cls.model_fields.items() if f.is_required()},
         optional={n: field(cls, n, f) for n, f in cls.model_fields.items() if not f.is_required()},
     ).map(lambda values: cls(**values))
+
+
+def _spu_specs() -> st.SearchStrategy[SpuSpec]:
+    """An SPU drains to others only, and only while it drains."""
+    names = {n: f for n, f in SpuSpec.model_fields.items() if n not in {"drain", "drain_to"}}
+    drains = st.fixed_dictionaries({}, optional={"drain": st.none() | st.booleans()})
+    others = st.lists(st.integers(0, _INT_BOUND), min_size=1, max_size=3).map(tuple)
+    replaced = st.fixed_dictionaries({"drain": st.just(True), "drain_to": others})
+    return st.tuples(
+        st.fixed_dictionaries(
+            {n: field(SpuSpec, n, f) for n, f in names.items() if f.is_required()},
+            optional={n: field(SpuSpec, n, f) for n, f in names.items() if not f.is_required()},
+        ),
+        drains | replaced,
+    ).map(_spu_spec)
+
+
+def _spu_spec(parts: tuple[dict[str, Any], dict[str, Any]]) -> SpuSpec:
+    spec, drain = parts
+    others = tuple(i for i in drain.get("drain_to", ()) if i != spec["spu_id"])
+    return SpuSpec(**spec, **{**drain, "drain_to": others or None})
 
 
 def field(cls: type[BaseModel], name: str, info: FieldInfo) -> st.SearchStrategy[Any]:
