@@ -13,7 +13,8 @@ import pytest
 
 from schemas.wire.keepalive import VANISHED
 
-pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
+#: A minute of waiting: by hand, with `make chaos`.
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 NAMESPACE = ("unshare", "--map-root-user", "--net")
 FREED_WITHIN_S = VANISHED.idle_s + VANISHED.probes * VANISHED.interval_s + 20
