@@ -26,6 +26,8 @@ from tests.cold_topics import shrink
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(400)]
 
 ROUNDS: Final = 25
+#: More than these are to be there in the end; on a loaded machine that takes more rounds.
+FILES: Final = 4
 SPUS: Final = 3
 RUNNEL: Final = str(Path(sys.executable).with_name("runnel"))
 
@@ -76,6 +78,11 @@ def spu_processes() -> list[psutil.Process]:
     return found
 
 
+def files_of(cluster: runnel.Cluster) -> int:
+    """How many files the archive has."""
+    return sum(len(one.files) for one in cluster.archived("cold").listed.partitions.values())
+
+
 def test_given_kills_at_any_moment_then_every_record_is_read_once(tmp_path: Path) -> None:
     rng = random.Random(11)
     with runnel.LocalCluster(spus=SPUS) as cluster:
@@ -91,7 +98,9 @@ def test_given_kills_at_any_moment_then_every_record_is_read_once(tmp_path: Path
         environment = {**os.environ, "RUNNEL_SC": address(cluster)}
         killed = Counter[str]()
         with producing(cluster, "cold") as acknowledged:
-            for number in range(ROUNDS):
+            for number in range(3 * ROUNDS):
+                if number >= ROUNDS and files_of(cluster) > FILES:
+                    break
                 runs = [
                     subprocess.Popen(
                         [RUNNEL, "archive", "run", "cold", "--every", "1s", *more],
@@ -118,10 +127,9 @@ def test_given_kills_at_any_moment_then_every_record_is_read_once(tmp_path: Path
         )
         assert last.returncode == 0, last.stderr
         shrink(cluster, "cold")
-        listed = cluster.archived("cold").listed
-        files = sum(len(one.files) for one in listed.partitions.values())
+        files = files_of(cluster)
         print(f"\n{len(acknowledged):,} records in {files} files; killed: {dict(killed)}")
-        assert files > 4
+        assert files > FILES
         assert not cluster.verify_archive("cold")
         found = Counter(map(int, cluster.read("cold", ["value"])["value"].to_pylist()))
         assert set(found.values()) == {1}
