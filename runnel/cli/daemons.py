@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -105,19 +105,23 @@ def spu_secret(
     print(f"wrote the secret of spu/{name} to {to}; bring it to the SPU's host")
 
 
+#: How long a command waits for an SPU to be empty.
+DRAIN_S: Final = 3_600.0
+DrainedSpu = Annotated[
+    str, typer.Argument(metavar="SPU", autocompletion=completion.spus, show_default=False)
+]
+WaitOption = Annotated[bool, typer.Option(help="Wait until it holds no replicas.")]
+PatienceOption = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")]
+
+
 @spu_app.command("drain")
 def spu_drain(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="SPU", autocompletion=completion.spus, show_default=False),
-    ],
+    name: DrainedSpu,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Let it keep what has not moved yet.")
     ] = False,
-    wait: Annotated[bool, typer.Option(help="Wait until it holds no replicas.")] = True,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")
-    ] = 3_600.0,
+    wait: WaitOption = True,
+    timeout: PatienceOption = DRAIN_S,
     sc: ScOption = None,
 ) -> None:
     """Move all replicas of an SPU to others, while clients use them.
@@ -137,10 +141,7 @@ def spu_drain(
 
 @spu_app.command("replace")
 def spu_replace(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="SPU", autocompletion=completion.spus, show_default=False),
-    ],
+    name: DrainedSpu,
     new: Annotated[
         str,
         typer.Option(
@@ -151,10 +152,8 @@ def spu_replace(
             show_default=False,
         ),
     ],
-    wait: Annotated[bool, typer.Option(help="Wait until it holds no replicas.")] = True,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")
-    ] = 3_600.0,
+    wait: WaitOption = True,
+    timeout: PatienceOption = DRAIN_S,
     sc: ScOption = None,
 ) -> None:
     """Move all replicas of an SPU to another one, for example of a host that is lost.

@@ -30,6 +30,7 @@ from schemas.objects.quantities import Millis
 from schemas.wire.record_requests import EARLIEST, LATEST, Acks, ProduceResponse
 from spu.host.host import ReplicaHost
 from spu.replication.events import RequestElection
+from spu.replication.history import TermStart
 from spu.replication.messages import Attach
 from spu.storage import file_pool as file_pool_module
 from spu.storage import sync_plan
@@ -218,6 +219,24 @@ async def test_given_a_former_leader_that_is_named_by_an_older_assignment_then_r
     await until(lambda: replica.role is ReplicaRole.IDLE)
     with pytest.raises(NotLeaderError):
         replica.produce(produce_request(), memoryview(batch_of()), lambda _answer: None)
+
+
+@pytest.mark.parametrize(
+    ("history", "lac", "serves"),
+    [
+        pytest.param((), -1, False, id="given-nothing-then-not"),
+        pytest.param(((TERM, 0),), 4, False, id="given-its-own-term-then-not"),
+        pytest.param(((TERM, 0), (TERM + 1, 5)), 4, False, id="given-nothing-committed-then-not"),
+        pytest.param(((TERM, 0), (TERM + 1, 5)), 5, True, id="given-a-commit-then-it-does"),
+    ],
+)
+def test_whether_a_later_leadership_serves(
+    spu: Spu, history: tuple[tuple[int, int], ...], lac: int, *, serves: bool
+) -> None:
+    runner = spu.replica._runner
+    log = replace(runner.state.log, history=tuple(TermStart(*one) for one in history))
+    runner.state = replace(runner.state, log=log, lac=lac)
+    assert spu.replica.follows_since(TERM) is serves
 
 
 async def test_given_requests_that_wait_when_another_leads_then_they_are_refused(
