@@ -209,12 +209,13 @@ def objects_do_not_parse(scene: Scene) -> None:
 
 
 def etcd_stands_still(scene: Scene) -> None:
+    """The SC cannot keep its lease: it leads no longer, and its sessions with SPUs end."""
     with ThreadPoolExecutor(1) as thread:
         scene.etcd.pause()
         try:
             # It waits for the KV, and fails or not.
             thread.submit(scene.fleet.command.run, "create", "topic", "late")
-            scene.fires("RunnelKvAway", "RunnelKvSlow")
+            scene.fires("RunnelKvAway", "RunnelKvSlow", "RunnelNoScLeads", "RunnelSpuWithoutSc")
         finally:
             scene.etcd.resume()
     scene.fleet.command.run("delete", "topic", "late")
