@@ -17,7 +17,7 @@ from hypothesis import settings
 
 #: Examples of a law that does not say how many it wants, by profile.
 QUICK: Final = 25
-THOROUGH: Final = 125
+THOROUGH: Final = 75
 
 Case = TypeVar("Case")
 

@@ -45,6 +45,7 @@ def run(shown: str, command: Command, directory: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kv", ["etcd"], indirect=True)
 def test_given_a_backup_that_the_cluster_left_behind_then_no_record_is_lost(
     tmp_path: Path, kv: KvChoice
 ) -> None:
