@@ -513,11 +513,15 @@ async def start_private_server(
     host: str,
     port: int,
     limits: ConnectionLimits,
+    more: Mapping[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] | None = None,
 ) -> tuple[web.AppRunner, int]:
-    """Listen for SPUs, whose sessions ``serve`` serves. Gives the runner, to clean up, and the
-    bound port. Connections wait until a hello was accepted."""
+    """Listen for SPUs, whose sessions ``serve`` serves; ``more``: what else is served, by path.
+    Gives the runner, to clean up, and the bound port. Connections wait until a hello was
+    accepted."""
     app = web.Application()
     app.router.add_get("/session", serve)
+    for path, handler in (more or {}).items():
+        app.router.add_get(path, handler)
     runner = port_runner(app)
     await runner.setup()
     site = GuardedSite(runner, host, port, ConnectionGuard(limits))

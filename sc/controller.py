@@ -31,6 +31,7 @@ from sc.controllers.actions import (
     UnregisterSpu,
 )
 from sc.controllers.streams.records import is_fixed
+from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_health import PATIENCE_S, PROBE_S
 from sc.dispatch.kv_updater import KvUpdater, written_at
 from sc.dispatch.loop import ControllerLoop
@@ -53,6 +54,7 @@ from sc.mirror import Mirror
 from sc.pipelines.board import PipelineBoard
 from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
+from sc.sharing.claims import BucketClaims
 from sc.spu_secrets import SpuSecrets
 from sc.statistics.board import Board
 from sc.statistics.seconds import Seconds
@@ -79,6 +81,7 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream
 
 HEARTBEAT_MS = 250
 MISSES = 3
@@ -106,7 +109,8 @@ log = get_logger(__name__)
 
 
 class Controller:
-    """One SC that leads, over a mirror. ``holds`` says whether it may rely on its lease now."""
+    """One SC that leads, over a mirror. ``holds`` says whether it may rely on its lease now;
+    ``claims`` are the buckets of streams that it works for, None for all."""
 
     def __init__(
         self,
@@ -118,6 +122,7 @@ class Controller:
         provisioner: MakeProvisioner | None = None,
         require_secrets: bool = False,
         holds: Callable[[], bool] = lambda: True,
+        claims: BucketClaims | None = None,
     ) -> None:
         self.mirror = mirror
         mirror.cluster_uid = leadership.cluster_uid
@@ -166,7 +171,7 @@ class Controller:
             provisioning=self._provisioner.provisioning if self._provisioner else None,
             incarnation=leadership.stamp.incarnation,
             recovering=leadership.identity.recovering,
-            buckets=Buckets(leadership.identity.buckets),
+            buckets=Buckets(leadership.identity.buckets) if claims is None else claims.buckets,
         )
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
@@ -188,13 +193,17 @@ class Controller:
             self.feed.listen(self._note_for_statistics),
             self.feed.listen(self.pipelines.note),
         ]
+        if claims is not None:
+            self._unfollow.append(claims.listen(self._look_at_streams))
         self._spus = SpuUpdater(
             self._send, leadership.stamp, self.dispatcher.told_everything, self.dispatcher.refused
         )
+        guard = None if claims is None else claims.guard
+        fence = LeaderFence(self.keys, lambda: self.leadership, guard)
         self._loop = ControllerLoop(
             self.view,
             self.queue,
-            write=KvUpdater(kv, self.keys, lambda: self.leadership).carry_out,
+            write=KvUpdater(kv, self.keys, fence).carry_out,
             sessions=self,
             applied=self.feed.applied,
             metrics=self.metrics,
@@ -270,7 +279,7 @@ class Controller:
                 group.create_task(self._until_recovered(), name="recovery")
                 group.create_task(self._watch_kv(), name="kv health")
                 group.create_task(self.seconds.run(), name="statistics")
-                group.create_task(self._until_ended(), name="leadership")
+                group.create_task(self.until_over(), name="leadership")
         finally:
             self.end("the SC is stopping")
             await self._spus.close()
@@ -298,7 +307,8 @@ class Controller:
         self.queue.close()
         self.connections.close()
 
-    async def _until_ended(self) -> None:
+    async def until_over(self) -> None:
+        """Wait until this leadership is over. Raises FencedError then."""
         # A task that is cancelled would cancel what it waits for.
         await asyncio.shield(self._ended)
 
@@ -603,6 +613,13 @@ class Controller:
         for kind, names in self.view.store.names().items():
             for name in names:
                 self.queue.add(Key(kind, name), cause)
+
+    def _look_at_streams(self, buckets: frozenset[int]) -> None:
+        """Look at the streams of buckets that this SC works for from now on."""
+        cause = new_cause("bucket")
+        for stream in self.view.store.objects(Stream):
+            if self.view.buckets.bucket_of(stream.uid) in buckets:
+                self.queue.add(Key("Stream", stream.name), cause)
 
     async def _send(self, spu_id: int, message: Message) -> None:
         if not self.leads:

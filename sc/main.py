@@ -30,7 +30,10 @@ from sc.kv.interface import KV
 from sc.leadership import Leadership, check_place
 from sc.mirror import Mirror
 from sc.provisioning.local import LocalProvisioner
+from sc.sharing.claims import BucketClaims
+from sc.sharing.telling import FactsPort
 from schemas.control.controllers import ControllerEntry
+from schemas.control.facts import PATH as FACTS
 from schemas.daemon.collector import spare_what_is_there
 from schemas.daemon.daemon import Listen
 from schemas.daemon.kv_url import without_password
@@ -95,7 +98,10 @@ async def _serve_alone(config: ScConfig, kv: KV, logs: LogRing | None, stop: asy
     spare_what_is_there()
     spus = PrivatePort(lambda: None)
     spus.manager = controller.connections
-    only = LocalOffice(_entry(config, config.public.port, config.private.port))
+    only = LocalOffice(
+        _entry(config, config.public.port, config.private.port),
+        controller.leadership.identity.buckets,
+    )
     server = _server(config, controller.mirror, only, logs, None)
     server.lead(controller)
     async with _serving(config, spus, server) as (public, private):
@@ -114,7 +120,9 @@ async def _serve_in_turn(
     spare_what_is_there()
     provisioner = _provisioner(config)
 
-    def make(leadership: Leadership, holds: Callable[[], bool]) -> Controller:
+    def make(
+        leadership: Leadership, holds: Callable[[], bool], claims: BucketClaims | None
+    ) -> Controller:
         return Controller(
             mirror,
             leadership,
@@ -122,10 +130,12 @@ async def _serve_in_turn(
             provisioner=provisioner,
             require_secrets=config.require_spu_secrets,
             holds=holds,
+            claims=claims,
         )
 
     def leads(controller: Controller | None) -> None:
         spus.manager = None if controller is None else controller.connections
+        facts.leading = controller
         server.lead(controller)
 
     def leader() -> ControllerEntry | None:
@@ -135,13 +145,14 @@ async def _serve_in_turn(
             return None
         return None if found is None or found.name == me.name else found
 
+    facts = FactsPort()
     # Ports may be free ones, which are known when they are bound.
     me = _entry(config, config.public.port, config.private.port)
     spus = PrivatePort(lambda: None if (found := leader()) is None else found.private)
     office = LocalOffice(me)
     proxy = LeaderProxy(mirror, me.name, leader)
     server = _server(config, mirror, office, logs, proxy)
-    async with _serving(config, spus, server) as (public, private):
+    async with _serving(config, spus, server, facts) as (public, private):
         me = office.me = _entry(config, public, private)
         lease_ms = int(config.lease)
         node = Node(
@@ -179,15 +190,16 @@ def _server(
 
 @asynccontextmanager
 async def _serving(
-    config: ScConfig, spus: PrivatePort, server: PublicServer
+    config: ScConfig, spus: PrivatePort, server: PublicServer, facts: FactsPort | None = None
 ) -> AsyncIterator[tuple[int, int]]:
-    """Listen to SPUs and to clients; gives the ports."""
+    """Listen to SPUs, to other SCs and to clients; gives the ports."""
     async with AsyncExitStack() as stack:
         runner, private = await start_private_server(
             spus.serve,
             config.private.host,
             config.private.port,
             _private_limits(config.limits.private),
+            {} if facts is None else {FACTS: facts.serve},
         )
         stack.push_async_callback(runner.cleanup)
         runner, public = await start_public_server(server, config.public.host, config.public.port)
@@ -213,6 +225,7 @@ def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
         since=written_at(),
         instance=secrets.token_hex(8),
         provisions=provisions,
+        shares=True,
         **own_process(),
     )
 

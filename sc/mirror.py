@@ -8,7 +8,6 @@ holds the office, and for how long it may have missed what happened (`stale_ms`)
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from sc.dispatch.kv_health import PROBE_S, KvHealth
 from sc.dispatch.reader import KvReader, NoticeOffice
 from sc.kv.interface import KV, KeyValue
 from sc.kv.measured import MeasuredKV
+from sc.leadership import Identity
 from sc.metrics.instruments import ScMetrics
 from sc.store.local_store import LocalStore
 from schemas.control.controllers import ControllerEntry
@@ -49,12 +49,16 @@ class Mirror:
         self.kv_health = KvHealth(self.kv, clock_ms)
         #: The uid of the cluster; empty before its first SC has led.
         self.cluster_uid = ""
+        #: What the cluster is; None before its first SC has led.
+        self.identity: Identity | None = None
         #: The name of the tenure of now, in ``office``.
         self.office: KeyValue | None = None
         #: What holds the office on a lease: the key's value is a `ControllerEntry`.
         self.leader: KeyValue | None = None
         #: The SCs that run, by name.
         self.controllers: dict[str, ControllerEntry] = {}
+        #: Who works for which part of the streams: the instances of SCs, by bucket.
+        self.bucket_owners: dict[int, KeyValue] = {}
         self._broken_since_ms: int | None = None
         self._offices: list[NoticeOffice] = []
 
@@ -117,10 +121,15 @@ class Mirror:
             self.controllers.pop(key.removeprefix(self.keys.scs), None)
             if found is not None and (entry := ControllerEntry.decode(found.value)) is not None:
                 self.controllers[entry.name] = entry
+        elif (number := self.keys.parse_bucket(key)) is not None:
+            self.bucket_owners.pop(number, None)
+            if found is not None:
+                self.bucket_owners[number] = found
         for noticed in tuple(self._offices):
             noticed(key, found)
 
     def _read_identity(self, found: KeyValue | None) -> None:
         if found is not None:
-            with suppress(ValueError, KeyError, TypeError):
-                self.cluster_uid = str(json.loads(found.value)["uid"])
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.identity = Identity.decode(found.value)
+                self.cluster_uid = self.identity.uid

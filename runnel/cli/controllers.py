@@ -16,7 +16,7 @@ from schemas.control.controllers import ControllerRole, ControllersAnswer
 from schemas.errors import DeadlineExceededError, InvalidRequestError
 
 PATH: Final = "/v1/controllers"
-_HEADINGS: Final = ("NAME", "ROLE", "PUBLIC", "PRIVATE", "VERSION", "AGE")
+_HEADINGS: Final = ("NAME", "ROLE", "PUBLIC", "PRIVATE", "BUCKETS", "VERSION", "AGE")
 #: How long another SC has to be elected.
 ELECTION_S: Final = 10.0
 LOOK_S: Final = 0.1
@@ -33,7 +33,10 @@ def print_controllers(form: object, sc: str | None) -> None:
     print_rows(
         _HEADINGS,
         [
-            (one.name, one.role.value, one.public, one.private, one.version, age(one.since))
+            (
+                *(one.name, one.role.value, one.public, one.private),
+                *(str(one.buckets), one.version, age(one.since)),
+            )
             for one in found.items
         ],
     )

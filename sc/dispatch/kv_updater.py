@@ -1,12 +1,12 @@
 """The KV updater: carries out the actions that change objects.
 
-Every write compares the revision of the object that it was computed from, and the writer's
-leadership. A lost compare-and-swap is a ConflictError: the key is reconciled again from the store.
+Every write compares the revision of the object that it was computed from, and the writer's right
+to write (`sc.dispatch.fences`). A lost compare-and-swap is a ConflictError: the key is reconciled
+again from the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import assert_never
 
@@ -30,23 +30,22 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
+from sc.dispatch.fences import Fence
 from sc.kv.interface import (
     KV,
     Compare,
     Delete,
     DeletePrefix,
     DeleteResponse,
-    Get,
     GetResponse,
     ModRevisionIs,
     Op,
     Put,
 )
-from sc.leadership import LEASE_OVER, Leadership, deposed_text
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.control.messages import Tombstone
-from schemas.errors import ConflictError, FencedError
+from schemas.errors import ConflictError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, PartitionSpec
@@ -63,33 +62,27 @@ def written_at() -> str:
 
 
 class KvUpdater:
-    """Turns actions into guarded transactions. ``leadership`` gives that of now."""
+    """Turns actions into guarded transactions."""
 
-    def __init__(self, kv: KV, keys: ClusterKeys, leadership: Callable[[], Leadership]) -> None:
+    def __init__(self, kv: KV, keys: ClusterKeys, fence: Fence) -> None:
         self._kv = kv
         self._keys = keys
-        self._leadership = leadership
+        self._fence = fence
 
     async def carry_out(self, action: KvAction) -> int:
         """Carry it out, and give the KV revision at which it is done; 0 if there was nothing to do.
 
-        Raises ConflictError when the object changed meanwhile, FencedError when another SC has
-        taken over.
+        Raises ConflictError when the object changed meanwhile or another SC works for it,
+        FencedError when another SC has taken over.
         """
         compares, ops = self._transaction(action)
-        leadership = self._leadership()
-        result = await self._kv.txn(
-            [*leadership.guards, *compares],
-            ops,
-            [Get(self._keys.current_office), Get(self._keys.leader)],
-        )
+        fence = self._fence
+        guards = fence.compares(action)
+        result = await self._kv.txn([*guards, *compares], ops, fence.reads())
         if not result.succeeded:
-            current, held = (r.kv for r in result.responses if isinstance(r, GetResponse))
-            # If a recovery began meanwhile, the revision has changed, but not the leader.
-            if current is None or current.value != leadership.holder.encode():
-                raise FencedError(deposed_text(self._keys, current))
-            if leadership.ended_by(self._keys.leader, held):
-                raise FencedError(LEASE_OVER)
+            found = [r.kv for r in result.responses if isinstance(r, GetResponse)]
+            if (failure := fence.failure(found)) is not None:
+                raise failure
             raise ConflictError(
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )

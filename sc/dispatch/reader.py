@@ -37,8 +37,8 @@ from schemas.objects.spu import Spu
 RETRY_S = 0.2
 
 NoticeOffice = Callable[[str, KeyValue | None], None]
-"""Takes a key that says what the cluster is, or which SC leads or runs, and what it holds now; None
-if it is absent."""
+"""Takes a key that says what the cluster is, or which SC leads, runs or works for streams, and what
+it holds now; None if it is absent."""
 
 log = get_logger(__name__)
 
@@ -197,7 +197,7 @@ class KvReader:
         self._feed.apply(changes, listing.revision)
 
     def _is_about_scs(self, key: str) -> bool:
-        if key.startswith(self._keys.scs):
+        if key.startswith((self._keys.scs, self._keys.buckets)):
             self._about_scs.add(key)
         return key in self._about_scs
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -25,6 +26,8 @@ from sc.election.turns import Turns
 from sc.kv.interface import CreateRevisionIs, Delete, KeyValue, ModRevisionIs, Put
 from sc.leadership import Claim, Leadership, stand
 from sc.mirror import Mirror
+from sc.sharing.claims import BucketClaims
+from sc.sharing.sharer import Sharer
 from schemas.control.controllers import (
     ControllerAnswer,
     ControllerEntry,
@@ -42,14 +45,15 @@ REPAIR_S: Final = 30.0
 
 log = get_logger(__name__)
 
-MakeController = Callable[[Leadership, Callable[[], bool]], Controller]
-"""Makes what leads; the second argument says whether the lease may be relied on now."""
+MakeController = Callable[[Leadership, Callable[[], bool], BucketClaims | None], Controller]
+"""Makes what leads. The second argument says whether the lease may be relied on now, the third is
+what it works for of streams; None: all."""
 
 
 class Node:
     """This SC. ``make`` makes a controller for each leadership; ``leads`` is called with it when it
     has begun, and with None when it is over. ``predecessor``: the instance of an earlier process of
-    this SC that has ended."""
+    this SC that has ended. If ``me`` says so, it works for its part of the streams all the time."""
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class Node:
         self._news = asyncio.Event()
         self.keeper = LeaseKeeper(mirror.kv, mirror.clock_ms, self._lease_changed, lease_ms)
         self._controller: Controller | None = None
+        self._sharer = Sharer(mirror, me, self._lease, predecessor) if me.shares else None
         self._registered = 0
         mirror.notice_office(self._noticed)
 
@@ -91,8 +96,14 @@ class Node:
         roles = dict.fromkeys(found, ControllerRole.STANDBY)
         if held is not None and held.name in found:
             roles[held.name] = ControllerRole.LEADER
+        buckets = Counter(
+            owner.value.decode(errors="replace") for owner in self._mirror.bucket_owners.values()
+        )
         return ControllersAnswer(
-            items=tuple(ControllerAnswer.of(found[name], roles[name]) for name in sorted(found)),
+            items=tuple(
+                ControllerAnswer.of(found[name], roles[name], buckets[found[name].instance])
+                for name in sorted(found)
+            ),
             asked=self._me.name,
         )
 
@@ -117,12 +128,18 @@ class Node:
                 group.create_task(self._register(), name="registration")
                 group.create_task(self._lead_in_turn(), name="election")
                 group.create_task(self._repair(), name="repair of a standby")
+                if self._sharer is not None:
+                    group.create_task(self._sharer.run(), name="share of streams")
         finally:
             await self.keeper.give_back()
 
     def _noticed(self, key: str, _found: KeyValue | None) -> None:
         if key == self._mirror.keys.leader or key == self._mirror.keys.sc(self._me.name):
             self._news.set()
+
+    def _lease(self) -> int:
+        """The lease, if this SC may rely on it now; else 0."""
+        return self.keeper.lease if self.keeper.holds() else 0
 
     def _lease_changed(self) -> None:
         self._news.set()
@@ -222,7 +239,12 @@ class Node:
         except RunnelError as error:
             log.warning("the mirror does not show the election", why=error.message)
             return
-        controller = self._make(leadership, self.keeper.holds)
+        sharer = self._sharer
+        if sharer is not None:
+            sharer.rest(True)
+        controller = self._make(
+            leadership, self.keeper.holds, None if sharer is None else sharer.claims
+        )
         # In a task of its own: the end of a leadership must not hide that of the process.
         work = asyncio.create_task(self._lead(controller), name="controller")
         ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")
@@ -231,6 +253,8 @@ class Node:
         finally:
             self._controller = None
             self._leads(None)
+            if sharer is not None:
+                sharer.rest(False)
             for task in (work, ending):
                 task.cancel()
             await asyncio.gather(work, ending, return_exceptions=True)

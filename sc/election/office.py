@@ -13,10 +13,12 @@ from schemas.errors import ConflictError
 
 
 class LocalOffice:
-    """``me``: what this SC says of itself; ``node``: once it runs, where it has rivals."""
+    """``me``: what this SC says of itself; ``buckets``: of the streams, which it works for alone;
+    ``node``: once it runs, where it has rivals."""
 
-    def __init__(self, me: ControllerEntry) -> None:
+    def __init__(self, me: ControllerEntry, buckets: int = 0) -> None:
         self.me = me
+        self._buckets = buckets
         self.node: Node | None = None
 
     @property
@@ -28,7 +30,7 @@ class LocalOffice:
         """The SCs that run."""
         if self.node is not None:
             return self.node.controllers()
-        answer = ControllerAnswer.of(self.me, ControllerRole.LEADER)
+        answer = ControllerAnswer.of(self.me, ControllerRole.LEADER, self._buckets)
         return ControllersAnswer(items=(answer,), asked=self.me.name)
 
     def step_down(self) -> None:

@@ -20,7 +20,7 @@ class ControllerEntry(Model):
     clients and SPUs reach it (HOST:PORT). ``since``: when it began (ISO 8601, UTC). ``instance``
     names the process; ``pid``, ``started`` and ``pid_namespace`` tell others on the same machine
     whether it lives. ``provisions``: the host and the directory of the SPUs that it starts, if it
-    starts any."""
+    starts any. ``shares``: it works for its part of the streams, whether it leads or not."""
 
     name: str
     public: str
@@ -32,6 +32,7 @@ class ControllerEntry(Model):
     pid: int = 0
     started: str = ""
     pid_namespace: str = ""
+    shares: bool = False
 
     @classmethod
     def decode(cls, value: bytes) -> Self | None:
@@ -43,7 +44,7 @@ class ControllerEntry(Model):
 
 
 class ControllerAnswer(Model):
-    """One SC as clients see it."""
+    """One SC as clients see it. ``buckets``: for how many parts of the streams it works."""
 
     name: str
     role: ControllerRole
@@ -51,9 +52,10 @@ class ControllerAnswer(Model):
     private: str
     version: str
     since: str
+    buckets: int = 0
 
     @classmethod
-    def of(cls, entry: ControllerEntry, role: ControllerRole) -> Self:
+    def of(cls, entry: ControllerEntry, role: ControllerRole, buckets: int) -> Self:
         """What clients are told of an SC that says this of itself."""
         return cls(
             name=entry.name,
@@ -62,6 +64,7 @@ class ControllerAnswer(Model):
             private=entry.private,
             version=entry.version,
             since=entry.since,
+            buckets=buckets,
         )
 
 

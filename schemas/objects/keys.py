@@ -7,6 +7,7 @@
     /runnel/<cluster>/offices/<id>                  tenures of SCs, the latest ones
     /runnel/<cluster>/election/leader               what an SC holds while it may lead, on its lease
     /runnel/<cluster>/scs/<id>                      the SCs that run, each on its lease
+    /runnel/<cluster>/buckets/<number>              which SC works for these streams, on its lease
     /runnel/<cluster>/moved                         the cluster was moved to another store
     /runnel/<cluster>/arriving                      the cluster is being moved into this store
     /runnel/<cluster>/objects/<plural>/<name>       one object
@@ -73,6 +74,19 @@ class ClusterKeys:
 
     def sc(self, sc_id: str) -> str:
         return f"{self.scs}{sc_id}"
+
+    @property
+    def buckets(self) -> str:
+        """Prefix of what says which SC works for which part of the streams."""
+        return f"{self.root}buckets/"
+
+    def bucket(self, number: int) -> str:
+        return f"{self.buckets}{number}"
+
+    def parse_bucket(self, key: str) -> int | None:
+        """The number of a bucket's key; None for any other key."""
+        number = key.removeprefix(self.buckets)
+        return int(number) if key.startswith(self.buckets) and number.isdecimal() else None
 
     @property
     def moved(self) -> str:

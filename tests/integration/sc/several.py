@@ -20,7 +20,10 @@ from sc.election.office import LocalOffice
 from sc.kv.interface import KV
 from sc.leadership import Leadership
 from sc.mirror import Mirror, boottime_ms
+from sc.sharing.claims import BucketClaims
+from sc.sharing.telling import FactsPort
 from schemas.control.controllers import ControllerEntry
+from schemas.control.facts import PATH
 from tests.integration.sc.connections import PRIVATE_LIMITS
 from tests.polling import eventually
 
@@ -83,15 +86,21 @@ async def running_node(
             found = mirror.leader_entry
             return None if found is None or found.name == me.name else found
 
-        def make(leadership: Leadership, holds: Callable[[], bool]) -> Controller:
-            return Controller(mirror, leadership, grace_ms=grace_ms, holds=holds)
+        def make(
+            leadership: Leadership, holds: Callable[[], bool], claims: BucketClaims | None
+        ) -> Controller:
+            return Controller(mirror, leadership, grace_ms=grace_ms, holds=holds, claims=claims)
 
         def leads(controller: Controller | None) -> None:
             spus.manager = None if controller is None else controller.connections
+            facts.leading = controller
             server.lead(controller)
 
         spus = PrivatePort(lambda: None if (found := leader()) is None else found.private)
-        runner, private = await start_private_server(spus.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+        facts = FactsPort()
+        runner, private = await start_private_server(
+            spus.serve, "127.0.0.1", 0, PRIVATE_LIMITS, {PATH: facts.serve}
+        )
         stack.push_async_callback(runner.cleanup)
         me = ControllerEntry(
             name="?", public="?", private="?", version="test", since="-", instance="i"
@@ -108,6 +117,7 @@ async def running_node(
             version="test",
             since="2026-01-01T00:00:00Z",
             instance=f"of {private}",
+            shares=True,
         )
         http = await stack.enter_async_context(aiohttp.ClientSession())
         running = RunningNode(me.name, mirror, http, me.public, me.private, clock)

@@ -12,6 +12,7 @@ import pytest
 from connection_manager.client import ControllerLink
 from sc.controller import Controller
 from sc.controllers.actions import WriteStatus
+from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, ModRevisionIs, Put
 from schemas.errors import ConflictError, FencedError, RunnelError
@@ -261,7 +262,11 @@ async def test_given_one_that_was_stopped_and_goes_on_then_it_says_and_writes_no
     assert not old.leads
     topic = leader.mirror.store.get(Topic, "t")
     assert topic is not None
-    updater = KvUpdater(leader.mirror.kv, leader.mirror.keys, lambda: old.leadership)
+    updater = KvUpdater(
+        leader.mirror.kv,
+        leader.mirror.keys,
+        LeaderFence(leader.mirror.keys, lambda: old.leadership),
+    )
     with pytest.raises(FencedError):
         await updater.carry_out(WriteStatus(topic, topic.status))
     await leader_of(nodes)
@@ -290,7 +295,7 @@ async def test_given_one_guard_that_does_not_hold_then_nothing_is_written(
         else:
             await kv.txn([], [Put(key, b"another")])
         before = await kv.revision()
-        updater = KvUpdater(kv, keys, lambda: leadership)
+        updater = KvUpdater(kv, keys, LeaderFence(keys, lambda: leadership))
         with pytest.raises(RunnelError) as refused:
             await updater.carry_out(WriteStatus(topic, topic.status))
         assert refused.type in (FencedError, ConflictError)

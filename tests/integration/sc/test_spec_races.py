@@ -14,6 +14,7 @@ import pytest
 
 from sc.controllers.actions import CreatePartitions
 from sc.dispatch.changes import ChangeFeed
+from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, Put, WatchBatch
 from sc.store.codec import encode_object
@@ -48,7 +49,9 @@ async def place(sc: RunningSc, name: str, *spu_ids: int) -> None:
     partition = partition_of(topic, 0, spu_ids).with_metadata(resource_version=None)
     status = topic.status.model_copy(update={"resolution": TopicResolution.PENDING})
     leadership = sc.controller.leadership
-    updater = KvUpdater(sc.controller.kv, sc.controller.keys, lambda: leadership)
+    updater = KvUpdater(
+        sc.controller.kv, sc.controller.keys, LeaderFence(sc.controller.keys, lambda: leadership)
+    )
     await updater.carry_out(CreatePartitions(topic, (partition,), spus, status))
 
 

@@ -72,7 +72,9 @@ class LateMirror:
 class Writer:
     """What leads: it asks before each write whether it may, as `sc.controller` does."""
 
-    def __init__(self, sc: SimSc, leadership: Leadership, holds: Callable[[], bool]) -> None:
+    def __init__(
+        self, sc: SimSc, leadership: Leadership, holds: Callable[[], bool], _claims: object
+    ) -> None:
         self.leadership = leadership
         self._sc = sc
         self._holds = holds

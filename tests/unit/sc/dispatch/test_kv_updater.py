@@ -27,6 +27,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.unclean import with_wish
+from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, MAX_TXN_OPS, ModRevisionIs, Put
 from sc.leadership import Recovery, acquire, begin_recovery
@@ -87,7 +88,7 @@ class Bench:
 @pytest.fixture
 async def bench(kv: KV) -> Bench:
     leadership = await acquire(kv, KEYS)
-    return Bench(kv, KvUpdater(kv, KEYS, lambda: leadership))
+    return Bench(kv, KvUpdater(kv, KEYS, LeaderFence(KEYS, lambda: leadership)))
 
 
 async def test_write_status(bench: Bench) -> None:
@@ -453,7 +454,7 @@ async def test_given_recovery_that_began_meanwhile_then_decided_anew_and_not_fen
 ) -> None:
     leadership = await acquire(kv, KEYS)
     held = [leadership]
-    bench = Bench(kv, KvUpdater(kv, KEYS, lambda: held[-1]))
+    bench = Bench(kv, KvUpdater(kv, KEYS, LeaderFence(KEYS, lambda: held[-1])))
     topic = await bench.store(topic_of())
     recovering = await begin_recovery(
         kv, KEYS, leadership, 1, Recovery("sc", "2026-01-01T00:00:00.000Z", "why", "cause")

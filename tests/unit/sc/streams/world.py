@@ -39,6 +39,7 @@ from sc.controllers.streams.records import (
     epoch_of,
     is_fixed,
 )
+from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
 from sc.dispatch.loop import ROUNDS
 from sc.dispatch.records import RecordReader
@@ -87,7 +88,7 @@ class Owner:
         self.at_ms = 1_000
         self.now_ms = 0
         self.records = RecordReader(kv, keys, is_fixed, now_ms=lambda: self.at_ms)
-        self._updater = KvUpdater(kv, keys, lambda: leadership)
+        self._updater = KvUpdater(kv, keys, LeaderFence(keys, lambda: leadership))
 
     def report(self, spu_id: int, partition: Partition) -> None:
         """An SPU knows a partition as it is."""

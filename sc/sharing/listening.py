@@ -1,0 +1,143 @@
+"""The side of an SC that does not lead: what the leader told of SPUs and segments, as its view.
+
+`Heard` keeps a view up to date. `FactsListener` connects to whoever leads, again and again. While
+it is not connected nothing is known of SPUs: nothing is placed, cut or scaled for that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from sc.controllers.actions import Key
+from sc.store.suspicions import RECONNECT_MS
+from sc.store.view import SessionState, View
+from schemas.control.controllers import ControllerEntry
+from schemas.control.facts import PATH, TELL_S, Facts, SegmentFact
+from schemas.control.messages import ReplicaReport, ReplicaRole
+from schemas.control.statistics import ReplicaNumbers
+from schemas.daemon.logs import get_logger
+from schemas.ids import StorageId
+from schemas.objects.partition import Partition
+from schemas.objects.stream import StreamState
+
+CONNECT_S: Final = 1.0
+RETRY_S: Final = 0.2
+#: A leader that says nothing for so long is away.
+SILENCE_S: Final = 5 * TELL_S
+MAX_LINE_BYTES: Final = 1 << 20
+#: SPUs count as unknown for longer than the time between two messages.
+UNKNOWN_MS: Final = RECONNECT_MS + round(2_000 * TELL_S)
+
+log = get_logger(__name__)
+
+Wake = Callable[[Key], None]
+
+
+class Heard:
+    """What was heard, in the sessions and numbers of ``view``, whose ``sessions`` are given. Calls
+    ``wake`` with each stream that may have something to do because of it."""
+
+    def __init__(self, view: View, sessions: dict[int, SessionState], wake: Wake) -> None:
+        self._view = view
+        self._sessions = sessions
+        self._wake = wake
+        self._numbers: dict[str, ReplicaNumbers] = {}
+        self._told_by: dict[str, int] = {}
+        view.numbers = lambda partition: self._numbers.get(partition.uid)
+
+    def hear(self, facts: Facts, now_ms: int) -> None:
+        """Take a message."""
+        view, before = self._view, set(self._sessions)
+        waited = view.grace_until_ms > now_ms
+        view.grace_until_ms = now_ms + UNKNOWN_MS if facts.waits else 0
+        for told in facts.spus:
+            session = self._sessions.setdefault(told.spu_id, SessionState(told.spu_id, 0))
+            session.free_bytes = told.free_bytes
+        for gone in before - {told.spu_id for told in facts.spus}:
+            del self._sessions[gone]
+        if before != self._sessions.keys() or (waited and not facts.waits):
+            for name in view.store.streams_in(StreamState.CREATING, StreamState.SCALING):
+                self._wake(Key("Stream", name))
+        for fact in facts.segments:
+            self._hear_of(fact)
+
+    def lost(self, now_ms: int) -> None:
+        """Nothing is known any more."""
+        self._sessions.clear()
+        self._numbers.clear()
+        self._told_by.clear()
+        self._view.grace_until_ms = now_ms + UNKNOWN_MS
+
+    def _hear_of(self, fact: SegmentFact) -> None:
+        uid = fact.uid
+        if (before := self._told_by.get(uid)) is not None and before in self._sessions:
+            old = self._sessions[before].reports.pop(uid, None)
+        else:
+            old = None
+        self._told_by[uid] = fact.spu_id
+        if (session := self._sessions.get(fact.spu_id)) is not None:
+            session.reports[uid] = ReplicaReport(
+                uid=uid,
+                storage_id=StorageId(""),
+                role=ReplicaRole.LEADER,
+                revision=fact.revision,
+                incarnation=fact.incarnation,
+                assigned=fact.assigned,
+                load=fact.load,
+            )
+        if fact.numbers is not None:
+            numbers = fact.numbers
+            self._numbers[uid] = ReplicaNumbers(
+                uid, numbers.log_start, numbers.committed_end, numbers.log_end, numbers.log_bytes
+            )
+        partition = self._view.store.partition_by_uid(uid)
+        if partition is not None and (old.load if old is not None else None) != fact.load:
+            self._wake(_owner(partition))
+
+
+def _owner(partition: Partition) -> Key:
+    owner = partition.spec.owner
+    return Key(owner.kind, owner.name)
+
+
+class FactsListener:
+    """Listens to the SC that ``leader`` gives: None while nobody else leads."""
+
+    def __init__(
+        self,
+        heard: Heard,
+        leader: Callable[[], ControllerEntry | None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._heard = heard
+        self._leader = leader
+        self._clock_ms = clock_ms
+
+    async def run(self) -> None:
+        """Listen for ever."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        async with aiohttp.ClientSession(timeout=limits, read_bufsize=MAX_LINE_BYTES) as http:
+            while True:
+                self._heard.lost(self._clock_ms())
+                if (leader := self._leader()) is not None:
+                    # Whatever ends it, it begins anew: the leader tells everything again.
+                    with suppress(aiohttp.ClientError, TimeoutError, OSError, ValueError):
+                        await self._listen(http, leader)
+                await asyncio.sleep(RETRY_S)
+
+    async def _listen(self, http: aiohttp.ClientSession, leader: ControllerEntry) -> None:
+        async with http.get(f"http://{leader.private}{PATH}") as response:
+            if response.status != HTTPStatus.OK:
+                return
+            log.debug("hears of SPUs from the SC that leads", sc=leader.name)
+            async for line in response.content:
+                now = self._leader()
+                if now is None or now.instance != leader.instance:
+                    return
+                self._heard.hear(Facts.decode(line), self._clock_ms())

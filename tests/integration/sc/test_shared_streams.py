@@ -1,0 +1,97 @@
+"""Several SCs work for streams: each for its buckets, with what the leader tells of SPUs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from sc.kv.interface import KV
+from schemas.objects.partition import Partition
+from schemas.objects.stream import Stream, StreamState
+from tests.integration.sc.conftest import manifest
+from tests.integration.sc.several import RunningNode, leader_of, running_node
+from tests.integration.sc.test_several_controllers import LinkedSpu, others
+from tests.polling import eventually
+
+pytestmark = pytest.mark.timeout(60)
+
+STREAMS = 12
+
+
+@pytest.fixture
+async def nodes(kv: KV) -> AsyncIterator[list[RunningNode]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(running_node(kv)) for _ in range(3)]
+
+
+def shares(node: RunningNode) -> dict[str, int]:
+    """For how many buckets each SC works, by instance, as one mirror shows it."""
+    found: dict[str, int] = {}
+    for owner in node.mirror.bucket_owners.values():
+        name = owner.value.decode()
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+async def shared_by(nodes: list[RunningNode]) -> None:
+    """Wait until these share all buckets, as each of them sees it."""
+    names = {f"of {one.private.rpartition(':')[2]}" for one in nodes}
+    for one in nodes:
+        await eventually(
+            lambda one=one: shares(one).keys() == names and sum(shares(one).values()) == 64
+        )
+
+
+async def create(node: RunningNode, prefix: str) -> None:
+    for number in range(STREAMS):
+        made = manifest("Stream", f"s/{prefix}-{number}", {"scaling": {"minSegments": 2}})
+        status, answer = await node.call("POST", "/v1/streams", made)
+        assert status == 201, answer
+
+
+def active(node: RunningNode, prefix: str) -> int:
+    return sum(
+        one.status.state is StreamState.ACTIVE and one.name.startswith(f"s/{prefix}-")
+        for one in node.mirror.store.objects(Stream)
+    )
+
+
+async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    await shared_by(nodes)
+    assert min(shares(leader).values()) >= 10
+    _, found = await leader.call("GET", "/v1/controllers")
+    assert sum(item["buckets"] for item in found["items"]) == 64
+    await leader.call("POST", "/v1/spus", manifest("Spu", "spu-1", {"spuId": 1}))
+    await leader.call("POST", "/v1/scopes", manifest("Scope", "s", {}))
+    async with LinkedSpu(1, [leader, *others(nodes, leader)]):
+        await create(leader, "first")
+        await eventually(lambda: active(leader, "first") == STREAMS)
+        assert len([p for p in leader.mirror.store.objects(Partition)]) == 2 * STREAMS
+        gone, left = others(nodes, leader)
+        await gone.die()
+        await create(left, "second")
+        await eventually(lambda: active(leader, "second") == STREAMS)
+        await shared_by([leader, left])
+        # What leads now rested from its own part as a standby, and goes on with it as the leader.
+        await leader.die()
+        await leader_of([left])
+        await create(left, "third")
+        await eventually(lambda: active(left, "third") == STREAMS)
+        await shared_by([left])
+
+
+async def test_given_no_leader_to_hear_then_nothing_is_placed(nodes: list[RunningNode]) -> None:
+    leader = await leader_of(nodes)
+    await shared_by(nodes)
+    await leader.call("POST", "/v1/scopes", manifest("Scope", "s", {}))
+    await create(leader, "all")
+    await asyncio.sleep(1)
+    assert active(leader, "all") == 0
+    reasons = {one.status.reason for one in leader.mirror.store.objects(Stream)}
+    assert reasons and None not in reasons, reasons
