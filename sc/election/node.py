@@ -78,7 +78,8 @@ class Node:
         self.keeper = LeaseKeeper(mirror.kv, mirror.clock_ms, self._lease_changed, lease_ms)
         self._controller: Controller | None = None
         self._sharer = Sharer(mirror, me, self._lease, predecessor) if me.shares else None
-        self._registered = 0
+        #: What the KV was told of this SC: on which lease, and whether it works for streams.
+        self._registered = 0, False
         mirror.notice_office(self._noticed)
 
     @property
@@ -156,7 +157,6 @@ class Node:
         """Keep this SC in the list of those that run, on the lease of now. Raises ConflictError
         when another one has taken its name."""
         keys, kv = self._mirror.keys, self._mirror.kv
-        value = self._me.model_dump_json(by_alias=True).encode()
         shown = False
         while True:
             there = self._mirror.controllers.get(self._me.name)
@@ -164,10 +164,16 @@ class Node:
                 raise taken(self._me.name, f"at {there.private}, since {there.since}")
             shown = there is not None and there.instance == self._me.instance
             lease = self.keeper.lease
-            if lease and lease != self._registered:
+            me = self._me
+            if self._sharer is not None:
+                me = me.model_copy(update={"shares": self._sharer.shares})
+            if lease and (lease, me.shares) != self._registered:
+                value = me.model_dump_json(by_alias=True).encode()
                 with suppress(RunnelError):
-                    await kv.txn([], [Put(keys.sc(self._me.name), value, lease)])
-                    self._registered = lease
+                    await kv.txn([], [Put(keys.sc(me.name), value, lease)])
+                    self._registered = lease, me.shares
+                    if self._sharer is not None and not me.shares:
+                        log.warning("cannot hear the SC that leads, leaves streams to others")
             await asyncio.sleep(RETRY_S)
 
     async def _repair(self) -> None:

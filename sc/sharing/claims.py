@@ -112,7 +112,10 @@ class BucketClaims:
         if not lease or mirror.identity is None or shown is None or shown.instance != me.instance:
             return
         names = frozenset(one.name for one in mirror.controllers.values() if one.shares)
-        mine = buckets_of(me.name, names | {me.name}, self._count)
+        if not names:
+            # Nobody can do better than what is.
+            return
+        mine = buckets_of(me.name, names, self._count) if me.name in names else frozenset[int]()
         left = [
             number
             for number, owner in mirror.bucket_owners.items()

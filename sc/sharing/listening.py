@@ -28,8 +28,10 @@ from schemas.objects.stream import StreamState
 
 CONNECT_S: Final = 1.0
 RETRY_S: Final = 0.2
-#: A leader that says nothing for so long is away.
+#: A leader that says nothing for so long is asked again.
 SILENCE_S: Final = 5 * TELL_S
+#: An SC that has not heard the leader for so long leaves streams to others.
+DEAF_MS: Final = 10_000
 MAX_LINE_BYTES: Final = 1 << 20
 #: SPUs count as unknown for longer than the time between two messages.
 UNKNOWN_MS: Final = RECONNECT_MS + round(2_000 * TELL_S)
@@ -118,6 +120,12 @@ class FactsListener:
         self._heard = heard
         self._leader = leader
         self._clock_ms = clock_ms
+        self._heard_ms = clock_ms()
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether another SC leads, and this one has not heard it for long."""
+        return self._clock_ms() - self._heard_ms >= DEAF_MS
 
     async def run(self) -> None:
         """Listen for ever."""
@@ -125,7 +133,9 @@ class FactsListener:
         async with aiohttp.ClientSession(timeout=limits, read_bufsize=MAX_LINE_BYTES) as http:
             while True:
                 self._heard.lost(self._clock_ms())
-                if (leader := self._leader()) is not None:
+                if (leader := self._leader()) is None:
+                    self._heard_ms = self._clock_ms()
+                else:
                     # Whatever ends it, it begins anew: the leader tells everything again.
                     with suppress(aiohttp.ClientError, TimeoutError, OSError, ValueError):
                         await self._listen(http, leader)
@@ -140,4 +150,5 @@ class FactsListener:
                 now = self._leader()
                 if now is None or now.instance != leader.instance:
                     return
-                self._heard.hear(Facts.decode(line), self._clock_ms())
+                self._heard_ms = self._clock_ms()
+                self._heard.hear(Facts.decode(line), self._heard_ms)

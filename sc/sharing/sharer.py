@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sc.mirror import Mirror
 from sc.sharing.claims import BucketClaims
+from sc.sharing.listening import DEAF_MS
 from sc.sharing.worker import StreamWorker
 from schemas.control.controllers import ControllerEntry
 
@@ -25,6 +26,7 @@ class Sharer:
             found = mirror.leader_entry
             return None if found is None or found.instance == me.instance else found
 
+        self._mirror = mirror
         self.claims = BucketClaims(mirror, me, lease, predecessor)
         self._worker = StreamWorker(mirror, self.claims, leader)
 
@@ -33,6 +35,12 @@ class Sharer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.claims.run(), name="buckets")
             group.create_task(self._worker.run(), name="streams")
+
+    @property
+    def shares(self) -> bool:
+        """Whether this SC can work for streams now. One that cannot hear the leader, or does not
+        see what happens in the KV, leaves them to others."""
+        return self._worker.is_able and self._mirror.stale_ms < DEAF_MS
 
     def rest(self, resting: bool) -> None:
         """While this SC leads, its controller does the work, and the worker rests."""

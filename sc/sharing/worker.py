@@ -78,6 +78,11 @@ class StreamWorker:
             group.create_task(self._listener.run(), name="facts")
             group.create_task(self._resync(), name="resync of streams")
 
+    @property
+    def is_able(self) -> bool:
+        """Whether it knows what it needs to know."""
+        return self._resting or not self._listener.is_deaf
+
     def rest(self, resting: bool) -> None:
         """Leave the streams to the controller of this SC, while it leads; or take them again."""
         self._resting = resting

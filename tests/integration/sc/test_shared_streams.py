@@ -9,12 +9,14 @@ from contextlib import AsyncExitStack
 import pytest
 
 from sc.kv.interface import KV
+from sc.sharing import listening
 from schemas.objects.partition import Partition
 from schemas.objects.stream import Stream, StreamState
 from tests.integration.sc.conftest import manifest
 from tests.integration.sc.several import RunningNode, leader_of, running_node
 from tests.integration.sc.test_several_controllers import LinkedSpu, others
 from tests.polling import eventually
+from tests.unit.sc.builders import SC
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -72,7 +74,7 @@ async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
     async with LinkedSpu(1, [leader, *others(nodes, leader)]):
         await create(leader, "first")
         await eventually(lambda: active(leader, "first") == STREAMS)
-        assert len([p for p in leader.mirror.store.objects(Partition)]) == 2 * STREAMS
+        assert len(list(leader.mirror.store.objects(Partition))) == 2 * STREAMS
         gone, left = others(nodes, leader)
         await gone.die()
         await create(left, "second")
@@ -86,6 +88,22 @@ async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
         await shared_by([left])
 
 
+async def test_given_one_that_cannot_hear_the_leader_then_it_leaves_its_part_to_others(
+    nodes: list[RunningNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await leader_of(nodes)
+    await shared_by(nodes)
+    deaf, able = others(nodes, leader)
+    monkeypatch.setattr(listening, "DEAF_MS", 500)
+    assert deaf.node._sharer is not None
+    listener = deaf.node._sharer._worker._listener
+    elsewhere = SC.model_copy(update={"private": "127.0.0.1:1", "instance": "elsewhere"})
+    known, listener._leader = listener._leader, lambda: elsewhere
+    await shared_by([leader, able])
+    listener._leader = known
+    await shared_by(nodes)
+
+
 async def test_given_no_leader_to_hear_then_nothing_is_placed(nodes: list[RunningNode]) -> None:
     leader = await leader_of(nodes)
     await shared_by(nodes)
@@ -94,4 +112,5 @@ async def test_given_no_leader_to_hear_then_nothing_is_placed(nodes: list[Runnin
     await asyncio.sleep(1)
     assert active(leader, "all") == 0
     reasons = {one.status.reason for one in leader.mirror.store.objects(Stream)}
-    assert reasons and None not in reasons, reasons
+    assert reasons
+    assert None not in reasons

@@ -115,6 +115,22 @@ async def test_given_another_then_it_gets_its_part_and_the_rest_stays(
     await eventually(lambda: len(first.claims.held) == BUCKETS)
 
 
+async def test_given_one_that_shares_no_more_then_it_gives_back_what_another_can_take(
+    stack: AsyncExitStack, kv: KV
+) -> None:
+    first = await run(stack, kv, entry("a"))
+    await eventually(lambda: len(first.claims.held) == BUCKETS)
+    await shown(kv, entry("a", shares=False), first.lease)
+    await eventually(lambda: not first.mirror.controllers["a"].shares)
+    await asyncio.sleep(0.05)
+    assert len(first.claims.held) == BUCKETS, "there is nobody else"
+    second = await run(stack, kv, entry("b"))
+    await eventually(lambda: len(second.claims.held) == BUCKETS)
+    assert not first.claims.held
+    await shown(kv, entry("a"), first.lease)
+    await eventually(lambda: len(first.claims.held) > 0)
+
+
 async def test_given_an_sc_that_does_not_share_then_nothing_is_left_to_it(
     stack: AsyncExitStack, kv: KV
 ) -> None:
