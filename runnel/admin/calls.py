@@ -34,6 +34,13 @@ UNKNOWN_FIELDS: Final = {"X-Runnel-Unknown-Fields": "ignore"}
 JSON: Final = "application/json"
 #: The detail of an error that says when to ask again: nothing was done.
 RETRY_AFTER: Final = "retryAfterMs"
+#: What every SC answers at once, whether it is well or not.
+HEALTH: Final = "/health"
+#: Of several SCs, one that does not answer this for so long is asked last: where a process stands
+#: still, its kernel accepts connections all the same.
+SILENT_S: Final = 1.5
+#: For so long an SC that has answered is taken to be there.
+FRESH_S: Final = 1.0
 #: How long a call waits for an SC to be elected: twice the time of a lease, and more.
 NO_LEADER_S: Final = 15.0
 #: The header with what the SC warns of, once for each warning.
@@ -64,6 +71,8 @@ class ScCalls(ABC):
         self.by = _header(by or DEFAULT_BY)
         #: What the last answer to a question warned of.
         self._warned: set[str] = set()
+        #: When the SC that is asked first has answered last, on the monotonic clock.
+        self._answered_s = -FRESH_S
 
     def warn(self, method: str, headers: Iterable[str]) -> None:
         """Pass on what an answer warns of. What answers to questions repeat is passed on once: a
@@ -121,11 +130,12 @@ class ScCalls(ABC):
         content_type: str,
     ) -> Any:
         failure: UnreachableError | None = None
-        for address in tuple(self._addresses):
+        for address in await self._in_turn():
             try:
                 answer = await self._call_one(address, method, path, query, data, content_type)
             except UnreachableError as error:
                 failure = failure or error
+                self._answered_s = -FRESH_S
                 if method == "POST" and not isinstance(error, NotConnectedError):
                     # The SC may have carried it out: asking another SC could do it twice.
                     break
@@ -147,10 +157,26 @@ class ScCalls(ABC):
         """The JSON of the answer of one SC. Raises as `call` does."""
 
     @abstractmethod
+    async def _is_there(self, address: Address, within_s: float) -> bool:
+        """Whether something answers `HEALTH` at the address, however it does, within this time."""
+
+    @abstractmethod
     async def _pause(self, seconds: float) -> None:
         """Let time pass."""
 
+    async def _in_turn(self) -> tuple[Address, ...]:
+        """The SCs in the order in which they are to be asked: those that do not answer at all come
+        last. Which ones these are is only looked up until one answers."""
+        known = tuple(self._addresses)
+        if len(known) < 2 or time.monotonic() - self._answered_s < FRESH_S:
+            return known
+        for number, address in enumerate(known):
+            if await self._is_there(address, SILENT_S):
+                return (*known[number:], *known[:number])
+        return known
+
     def _prefer(self, address: Address) -> None:
+        self._answered_s = time.monotonic()
         if address != self._addresses[0]:
             self._addresses.remove(address)
             self._addresses.insert(0, address)

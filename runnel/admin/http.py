@@ -19,6 +19,7 @@ from yarl import URL
 
 from runnel.admin.calls import (
     BY_HEADER,
+    HEALTH,
     REQUEST_TIMEOUT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
@@ -82,7 +83,7 @@ class ScClient(ScCalls):
         connection breaks, or when nothing comes for `STREAM_SILENCE_S`.
         """
         failure: UnreachableError | None = None
-        for address in tuple(self._addresses):
+        for address in await self._in_turn():
             opened = False
             try:
                 async for event in self._stream_one(address, path, query):
@@ -121,6 +122,18 @@ class ScClient(ScCalls):
                 answer = None if response.status == NO_CONTENT else await response.json()
                 self.warn(method, response.headers.getall(WARNING_HEADER, ()))
                 return answer
+
+    async def _is_there(self, address: Address, within_s: float) -> bool:
+        self._opened_in.require()
+        patience = aiohttp.ClientTimeout(total=within_s)
+        try:
+            async with self._session.get(f"http://{address}{HEALTH}", timeout=patience):
+                return True
+        except (aiohttp.ClientConnectionError, TimeoutError, OSError):
+            return False
+        except (aiohttp.ClientError, ValueError):
+            # It is no SC: the call itself says so.
+            return True
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

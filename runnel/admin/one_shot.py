@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 
 from runnel.admin.calls import (
     BY_HEADER,
+    HEALTH,
     JSON,
     REQUEST_TIMEOUT_S,
     UNKNOWN_FIELDS,
@@ -131,6 +132,19 @@ class _BlockingCalls(ScCalls):
                 raise refusal(address, response.status, response.reason, body)
             self.warn(method, warnings)
             return json.loads(body)
+
+    async def _is_there(self, address: Address, within_s: float) -> bool:
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=within_s)
+        with closing(connection):
+            try:
+                connection.request("GET", HEALTH, headers={BY_HEADER: self.by})
+                connection.getresponse().close()
+            except OSError:
+                return False
+            except (http.client.HTTPException, ValueError):
+                # It is no SC: the call itself says so.
+                return True
+        return True
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - nothing else runs

@@ -223,7 +223,9 @@ async def test_given_an_sc_that_nobody_reaches_then_a_creation_goes_to_the_next(
 async def test_given_an_sc_that_takes_a_creation_and_breaks_off_then_no_other_is_asked(
     world: World,
 ) -> None:
-    async def break_off(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (await reader.readline()).startswith(b"GET /health "):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         writer.close()
 
     server = await asyncio.start_server(break_off, "127.0.0.1", 0)

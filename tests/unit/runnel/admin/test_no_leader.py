@@ -1,4 +1,6 @@
-"""Calls while no SC leads: nothing was done, so they are made again until one does, or in vain."""
+"""Calls while no SC leads: nothing was done, so they are made again until one does, or in vain; and
+calls where an SC stands still: the next one is asked.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,8 @@ class ScriptedCalls(ScCalls):
         super().__init__(parse_addresses("a:1,b:2"))
         self.answers = list(answers)
         self.asked: list[str] = []
+        self.silent: set[str] = set()
+        self.looked: list[str] = []
         self.pauses: list[float] = []
 
     async def _call_one(
@@ -38,6 +42,10 @@ class ScriptedCalls(ScCalls):
         if isinstance(found, RunnelError):
             raise found
         return found
+
+    async def _is_there(self, address: Address, within_s: float) -> bool:
+        self.looked.append(address.host)
+        return address.host not in self.silent
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -83,3 +91,36 @@ def test_given_another_error_then_it_is_raised_at_once(error: RunnelError) -> No
         result_of(scripted)
     assert scripted.pauses == []
     assert scripted.asked == ["a"]
+
+
+def test_given_an_sc_that_stands_still_then_the_next_one_is_asked_from_then_on() -> None:
+    scripted = ScriptedCalls("done")
+    scripted.silent = {"a"}
+    assert [result_of(scripted) for _ in range(3)] == ["done"] * 3
+    assert (scripted.looked, scripted.asked) == (["a", "b"], ["b"] * 3)
+
+
+def test_given_all_stand_still_then_they_are_asked_all_the_same() -> None:
+    gone = NotConnectedError("connection refused")
+    scripted = ScriptedCalls(gone, "done")
+    scripted.silent = {"a", "b"}
+    assert result_of(scripted) == "done"
+    assert scripted.asked == ["a", "b"]
+
+
+def test_given_one_that_failed_then_it_is_looked_at_before_it_is_asked_again() -> None:
+    scripted = ScriptedCalls("done", UnreachableError("it broke"), "done")
+    assert result_of(scripted) == "done"
+    with pytest.raises(UnreachableError):
+        result_of(scripted)
+    scripted.silent = {"a"}
+    assert result_of(scripted) == "done"
+    assert scripted.asked == ["a", "a", "b"]
+
+
+def test_given_one_address_then_nobody_is_looked_for() -> None:
+    scripted = ScriptedCalls("done")
+    scripted._addresses = scripted._addresses[:1]
+    scripted.silent = {"a"}
+    assert result_of(scripted) == "done"
+    assert scripted.looked == []

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from runnel.admin import one_shot, reads
+from runnel.admin import calls, one_shot, reads
 from runnel.admin.blocking import administer
 from runnel.admin.one_shot import OneShotCalls, OneShotReads
 from runnel.loop_thread import LoopThread
@@ -96,6 +96,19 @@ def test_given_no_such_object_then_the_nearest_is_named(sc: FakeSc) -> None:
 
 def test_given_an_sc_that_is_away_then_the_next_is_asked(sc: FakeSc) -> None:
     assert OneShotReads(f"127.0.0.1:1,{sc.address}").get("topics", "views").name == "views"
+
+
+def test_given_an_sc_that_stands_still_then_the_next_is_asked(
+    sc: FakeSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "SILENT_S", 0.2)
+    monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 5.0)
+    # The kernel accepts connections all the same.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        addresses = f"127.0.0.1:{listener.getsockname()[1]},{sc.address}"
+        assert OneShotReads(addresses).get("Topic", "orders").name == "orders"
+        with administer(addresses) as connected:
+            assert connected.get("Topic", "orders").name == "orders"
 
 
 @pytest.mark.parametrize("address", ["http://x", "host:", ""])
