@@ -18,7 +18,7 @@ from sc.controllers.actions import Key
 from sc.store.suspicions import RECONNECT_MS
 from sc.store.view import SessionState, View
 from schemas.control.controllers import ControllerEntry
-from schemas.control.facts import PATH, TELL_S, Facts, SegmentFact
+from schemas.control.facts import PATH, TELL_S, Facts, SegmentFact, SpuFact
 from schemas.control.messages import ReplicaReport, ReplicaRole
 from schemas.control.statistics import ReplicaNumbers
 from schemas.daemon.logs import get_logger
@@ -55,17 +55,8 @@ class Heard:
 
     def hear(self, facts: Facts, now_ms: int) -> None:
         """Take a message."""
-        view, before = self._view, set(self._sessions)
-        waited = view.grace_until_ms > now_ms
-        view.grace_until_ms = now_ms + UNKNOWN_MS if facts.waits else 0
-        for told in facts.spus:
-            session = self._sessions.setdefault(told.spu_id, SessionState(told.spu_id, 0))
-            session.free_bytes = told.free_bytes
-        for gone in before - {told.spu_id for told in facts.spus}:
-            del self._sessions[gone]
-        if before != self._sessions.keys() or (waited and not facts.waits):
-            for name in view.store.streams_in(StreamState.CREATING, StreamState.SCALING):
-                self._wake(Key("Stream", name))
+        if facts.spus is not None:
+            self._hear_of_spus(facts.spus, facts.waits, now_ms)
         for fact in facts.segments:
             self._hear_of(fact)
 
@@ -75,6 +66,19 @@ class Heard:
         self._numbers.clear()
         self._told_by.clear()
         self._view.grace_until_ms = now_ms + UNKNOWN_MS
+
+    def _hear_of_spus(self, spus: tuple[SpuFact, ...], waits: bool, now_ms: int) -> None:
+        view, before = self._view, set(self._sessions)
+        waited = view.grace_until_ms > now_ms
+        view.grace_until_ms = now_ms + UNKNOWN_MS if waits else 0
+        for told in spus:
+            session = self._sessions.setdefault(told.spu_id, SessionState(told.spu_id, 0))
+            session.free_bytes = told.free_bytes
+        for gone in before - {told.spu_id for told in spus}:
+            del self._sessions[gone]
+        if before != self._sessions.keys() or (waited and not waits):
+            for name in view.store.streams_in(StreamState.CREATING, StreamState.SCALING):
+                self._wake(Key("Stream", name))
 
     def _hear_of(self, fact: SegmentFact) -> None:
         uid = fact.uid

@@ -7,8 +7,8 @@ private port: a response that goes on for as long as this SC leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 from aiohttp import hdrs, web
 
@@ -27,6 +27,9 @@ from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.stream import Stream
 
+#: Connections that are told at the same time: each costs a look at every segment.
+MOST_LISTENERS: Final = 8
+
 _Told = tuple[int, int, int, bool, object, ReplicaNumbers | None]
 """What was told of a segment; two that are equal say the same."""
 
@@ -38,8 +41,9 @@ class Teller:
         self._view = view
         self._told: dict[str, _Told] = {}
 
-    def news(self, now_ms: int) -> list[Facts]:
-        """What it has not been told yet: one message or more."""
+    def news(self, now_ms: int) -> Iterator[Facts]:
+        """What it has not been told yet: SPUs, and then segments. The view may change between two
+        messages."""
         view, before, self._told = self._view, self._told, {}
         spus = tuple(
             SpuFact(spu_id=spu_id, free_bytes=session.free_bytes)
@@ -49,18 +53,18 @@ class Teller:
             view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN
             for spu in view.store.objects(Spu)
         )
-        segments = [
-            fact
-            for stream in view.store.objects(Stream)
-            for partition in view.store.partitions_of("Stream", stream.name)
-            if (fact := self._fact(partition, before)) is not None
-        ]
-        return [
-            Facts(
-                spus=spus, waits=waits, segments=tuple(segments[start : start + SEGMENTS_AT_ONCE])
-            )
-            for start in range(0, max(1, len(segments)), SEGMENTS_AT_ONCE)
-        ]
+        yield Facts(spus=spus, waits=waits)
+        segments: list[SegmentFact] = []
+        for stream in view.store.objects(Stream):
+            for partition in view.store.partitions_of("Stream", stream.name):
+                if (fact := self._fact(partition, before)) is None:
+                    continue
+                segments.append(fact)
+                if len(segments) == SEGMENTS_AT_ONCE:
+                    yield Facts(segments=tuple(segments))
+                    segments.clear()
+        if segments:
+            yield Facts(segments=tuple(segments))
 
     def _fact(self, partition: Partition, before: dict[str, _Told]) -> SegmentFact | None:
         """What is new of a segment."""
@@ -120,6 +124,7 @@ class FactsPort:
     def __init__(self) -> None:
         #: This SC, while it leads.
         self.leading: Leading | None = None
+        self._listeners = 0
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler."""
@@ -128,6 +133,15 @@ class FactsPort:
         leading = self.leading
         if leading is None or not leading.leads:
             raise web.HTTPServiceUnavailable(text="this SC does not lead\n")
+        if self._listeners >= MOST_LISTENERS:
+            raise web.HTTPServiceUnavailable(text="too many listen here already\n")
+        self._listeners += 1
+        try:
+            return await self._tell(request, leading)
+        finally:
+            self._listeners -= 1
+
+    async def _tell(self, request: web.Request, leading: Leading) -> web.StreamResponse:
         response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/x-ndjson"})
         await response.prepare(request)
         teller = Teller(leading.view)
@@ -136,6 +150,8 @@ class FactsPort:
             while leading.leads:
                 for message in teller.news(leading.clock_ms()):
                     await response.write(message.encode())
+                    # Sessions come first: very many segments take long.
+                    await asyncio.sleep(0)
                 await asyncio.wait([over], timeout=TELL_S)
         except ConnectionError:
             # The listener is gone.

@@ -51,10 +51,10 @@ class SpuFact(Model):
 
 
 class Facts(Model):
-    """One message: all SPUs with a session, and segments. ``waits``: some SPU is away that may come
+    """One message: all SPUs with a session, or segments. ``waits``: some SPU is away that may come
     back in a moment."""
 
-    spus: tuple[SpuFact, ...]
+    spus: tuple[SpuFact, ...] | None = None
     waits: bool = False
     segments: tuple[SegmentFact, ...] = ()
 

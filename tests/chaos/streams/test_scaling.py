@@ -5,104 +5,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import pytest
 
-import runnel
 from tests.chaos.replication.spus import SPUS, Fleet
+from tests.chaos.streams.clients import ENDS_S, Place, Reading, Writing, until_done
 from tests.contract.kv.etcd_server import require_etcd
 from tests.e2e.conftest import Command
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 NAME: Final = "shop/orders"
-ENDS_S: Final = 120.0
-RESUMES_S: Final = 0.7
-KEYS: Final = 40
 WRITERS: Final = 2
-
-
-class Writing(threading.Thread):
-    """Sends numbers, counted by key, until it is told to stop; all have to be acknowledged."""
-
-    def __init__(self, address: str, name: str) -> None:
-        super().__init__(daemon=True)
-        self.sent: Counter[str] = Counter()
-        self.stopped = threading.Event()
-        self.failed: list[runnel.RunnelError] = []
-        self._address = address
-        self._name = name
-
-    def run(self) -> None:
-        try:
-            with (
-                runnel.connect(self._address) as cluster,
-                cluster.stream(NAME).producer(batch_bytes=4_000) as producer,
-            ):
-                number = 0
-                while not self.stopped.is_set():
-                    key = f"{self._name}-{number % KEYS}"
-                    producer.send(str(self.sent[key]), key=key)
-                    self.sent[key] += 1
-                    number += 1
-                    if number % 100 == 0:
-                        time.sleep(0.01)
-        except runnel.RunnelError as error:
-            self.failed.append(error)
-
-
-@dataclass
-class Place:
-    """A reader's position as text, and how many records of each key were read before it."""
-
-    cut: str
-    read: dict[str, int]
-
-
-class Reading(threading.Thread):
-    """Reads the stream to its end. It begins anew at its position now and then, if it
-    ``resumes``."""
-
-    def __init__(self, address: str, *, resumes: bool = False) -> None:
-        super().__init__(daemon=True)
-        self.read: defaultdict[str, list[int]] = defaultdict(list)
-        self.failed: list[runnel.RunnelError] = []
-        self.place: Place | None = None
-        self._address = address
-        self._resumes = resumes
-
-    def run(self) -> None:
-        start: Literal["earliest"] | runnel.StreamCut = "earliest"
-        try:
-            with runnel.connect(self._address) as cluster:
-                while True:
-                    begun = time.monotonic()
-                    with _opened(cluster, start) as consumer:
-                        for record in consumer:
-                            self._note(record)
-                            if self._resumes and time.monotonic() > begun + RESUMES_S:
-                                break
-                        else:
-                            return
-                        cut = str(consumer.position())
-                    counts = {key: len(numbers) for key, numbers in self.read.items()}
-                    self.place = Place(cut, counts)
-                    start = runnel.StreamCut.parse(cut)
-        except runnel.RunnelError as error:
-            self.failed.append(error)
-
-    def _note(self, record: runnel.Record) -> None:
-        assert record.key is not None
-        assert record.value is not None
-        self.read[bytes(record.key).decode()].append(int(record.value))
-
-    def has(self, read: dict[str, int]) -> bool:
-        return all(len(self.read[key]) >= count for key, count in read.items())
 
 
 def _kill_an_spu(fleet: Fleet, number: int) -> Callable[[], None]:
@@ -156,8 +73,8 @@ def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in
     command = fleet.command
     command("create", "scope", "shop")
     command("create", "stream", NAME, "--replication-factor", str(SPUS))
-    writing = [Writing(fleet.address, f"w{n}") for n in range(WRITERS)]
-    reading = [Reading(fleet.address, resumes=resumes) for resumes in (False, True)]
+    writing = [Writing(fleet.address, NAME, f"w{n}") for n in range(WRITERS)]
+    reading = [Reading(fleet.address, NAME, resumes=resumes) for resumes in (False, True)]
     before: dict[str, int] = {}
     for thread in (*writing, *reading):
         thread.start()
@@ -168,8 +85,8 @@ def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in
         before = place.read
 
         def scale(segments: int = segments, done: list[int] = done, cut: str = place.cut) -> None:
-            _until_done(command, "scale", NAME, "--segments", str(segments))
-            _until_done(command, "truncate", NAME, "--before", cut, "--yes")
+            until_done(command, "scale", NAME, "--segments", str(segments))
+            until_done(command, "truncate", NAME, "--before", cut, "--yes")
             done.append(segments)
 
         scaling = threading.Thread(target=scale, daemon=True)
@@ -198,24 +115,11 @@ def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in
         assert not one_reading.failed
         wrong = {key for key, numbers in wanted.items() if one_reading.read[key] != numbers}
         assert not wrong
-    late = Reading(fleet.address)
+    late = Reading(fleet.address, NAME)
     late.run()
     left = {key: numbers[before.get(key, 0) :] for key, numbers in wanted.items()}
     assert any(before.values())
     assert late.read == left, "and one that begins after the end reads what was not truncated"
-
-
-def _opened(
-    cluster: runnel.Cluster, start: Literal["earliest"] | runnel.StreamCut
-) -> runnel.StreamConsumer:
-    """A consumer that has begun; there may be no SC at first."""
-    while True:
-        consumer = cluster.stream(NAME).consumer(start)
-        try:
-            return consumer.__enter__()
-        except runnel.UnreachableError:
-            consumer.close()
-            time.sleep(0.2)
 
 
 def _place_behind(fleet: Fleet, writing: list[Writing], reading: list[Reading]) -> Place:
@@ -235,12 +139,3 @@ def _place_behind(fleet: Fleet, writing: list[Writing], reading: list[Reading]) 
     assert place is not None
     fleet.until(lambda: goes_on() and ahead.has(place.read), "both have read up to there")
     return place
-
-
-def _until_done(command: Command, *words: str) -> None:
-    """Have the stream changed, however often an SC that is killed does not answer."""
-    deadline = time.monotonic() + ENDS_S
-    while time.monotonic() < deadline:
-        if command.run("stream", *words, "--timeout", "100s").returncode == 0:
-            return
-        time.sleep(0.5)

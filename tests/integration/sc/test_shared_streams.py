@@ -10,6 +10,8 @@ import pytest
 
 from sc.kv.interface import KV
 from sc.sharing import listening
+from sc.sharing.telling import MOST_LISTENERS
+from schemas.control.facts import PATH, Facts
 from schemas.objects.partition import Partition
 from schemas.objects.stream import Stream, StreamState
 from tests.integration.sc.conftest import manifest
@@ -102,6 +104,30 @@ async def test_given_one_that_cannot_hear_the_leader_then_it_leaves_its_part_to_
     await shared_by([leader, able])
     listener._leader = known
     await shared_by(nodes)
+
+
+async def test_facts_are_for_scs_and_for_a_few_of_them(nodes: list[RunningNode]) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    async with AsyncExitStack() as stack:
+        for _number in range(MOST_LISTENERS - 2):
+            path = f"http://{leader.private}{PATH}"
+            response = await stack.enter_async_context(leader.http.get(path))
+            assert response.status == 200
+            assert Facts.decode(await response.content.readline()).spus == ()
+
+        async def refused(node: RunningNode, **headers: str) -> tuple[int, str]:
+            path = f"http://{node.private}{PATH}"
+            async with node.http.get(path, headers=headers) as response:
+                return response.status, "" if response.ok else await response.text()
+
+        async def full() -> bool:
+            return await refused(leader) == (503, "too many listen here already\n")
+
+        # The two others listen, too.
+        await eventually(full)
+        assert await refused(standby) == (503, "this SC does not lead\n")
+        assert (await refused(leader, Origin="http://evil"))[0] == 403
 
 
 async def test_given_no_leader_to_hear_then_nothing_is_placed(nodes: list[RunningNode]) -> None:
