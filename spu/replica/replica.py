@@ -12,9 +12,9 @@ unfit) and when a record is committed. This module serves what the core's state 
 The event loop owns all state. Disk work that may wait runs in threads: `spu.replica.group_commit`
 for fsyncs, the listener's read threads for old data.
 
-Neighbours: `spu.replica.preconditions`, `spu.replica.batch_checks` and `spu.replica.fetch_checks`
-say what it refuses, `spu.replica.offsets` looks up offsets in the log, and `spu.replica.status`
-says what to report to the SC.
+Neighbours: `spu.replica.appends` takes batches, `spu.replica.preconditions` and
+`spu.replica.fetch_checks` say what is refused, `spu.replica.offsets` looks up offsets in the log,
+and `spu.replica.status` says what to report to the SC.
 """
 
 from __future__ import annotations
@@ -24,16 +24,12 @@ import errno
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Final
 
 from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole
 from schemas.control.statistics import ReplicaNumbers
 from schemas.errors import (
-    ConflictError,
-    DeadlineExceededError,
     NotFoundError,
     NotLeaderError,
     NotReadyError,
@@ -42,42 +38,43 @@ from schemas.errors import (
     StorageFailedError,
 )
 from schemas.objects.topic import Durability, LogSettings
-from schemas.wire.batch import BatchHeader
 from schemas.wire.protocol import MAX_FETCH_BYTES
 from schemas.wire.record_requests import (
-    NO_OFFSET,
-    Acks,
     AnswerFlags,
     FetchFlags,
     FetchRequest,
     FetchResponse,
     ProduceRequest,
-    ProduceResponse,
 )
 from spu.load.verdict import SegmentLoad
+from spu.replica.appends import ReplicaAppends
 from spu.replica.assignment import lead_event, update_event
-from spu.replica.batch_checks import admit, admit_schema
 from spu.replica.commit_watch import CommitWatch
 from spu.replica.context import ReplicaContext
 from spu.replica.fetch_checks import require_agreement, truncated
-from spu.replica.held_produces import Answer, Cancellable, HeldProduces
+from spu.replica.held_produces import Answer, Cancellable
 from spu.replica.offsets import ReplicaOffsets
 from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
 from spu.replica.status import ReplicaStatus
-from spu.replica.waiters import Callback, Listener, Listeners, OffsetWaiters, RecordWaiters, Waiter
+from spu.replica.waiters import (
+    MAX_WAIT_MS,
+    Callback,
+    Listener,
+    Listeners,
+    RecordWaiters,
+    Waiter,
+)
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT, Leading
+from spu.replication.state import UNCLEAN_BOOT
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.durable import is_shortage
 from spu.storage.journal import JournalEntry
-from spu.storage.log import NoRoomError, PartitionLog
+from spu.storage.log import PartitionLog
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
-
-MAX_WAIT_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +109,6 @@ class Replica:
     ) -> None:
         self._context = context
         self._changed = changed
-        self._commits = OffsetWaiters()
-        self._writes = OffsetWaiters()
-        self._held = HeldProduces(context.held, self.produce)
         self._records = RecordWaiters()
         self._listeners = Listeners()
         # These wait for a version of the log's segments.
@@ -124,6 +118,9 @@ class Replica:
         self._preconditions = Preconditions(context.spu_id, self._runner)
         self._commit_watch = CommitWatch()
         self._load = SegmentLoad()
+        self._appends = ReplicaAppends(
+            context, self._runner, self._preconditions, self._load, self.written
+        )
         self._status = ReplicaStatus(self._runner, self._preconditions, context.space, self._load)
         #: Where offsets, times, transaction ids and segments are in its log.
         self.offsets = ReplicaOffsets(self._runner, self._preconditions)
@@ -327,86 +324,8 @@ class Replica:
     def produce(
         self, request: ProduceRequest, batch: memoryview, answer: Answer
     ) -> Cancellable | None:
-        """Append a batch as ``request`` asks; ``answer`` is called once, now or later.
-
-        Returns the waiting request, or None if nothing waits: it was answered, or has ``acks:
-        none``. The offset and term are written into ``batch`` itself, which is not kept. Raises
-        RunnelError if the batch is refused.
-        """
-        try:
-            leading = self._require_appendable(request.acks)
-        except (NotLeaderError, NotReadyError) as refusal:
-            if request.acks is Acks.NONE or not self._preconditions.is_taking_over:
-                raise
-            return self._held.hold(request, batch, answer, refusal)
-        header = admit(batch, self.settings.max_record_size, self.meta.name)
-        admit_schema(header, self.settings.row_schema, self.meta.name)
-        if header.producer_id:
-            try:
-                duplicate = self._log.producers.check(header)
-            except RunnelError as error:
-                # What it waits for will not come any more; and the log never learns of epochs whose
-                # first batches it refused. Any other batch may be in the log, so that its producer
-                # must not write it elsewhere.
-                absent = isinstance(error, NotReadyError) or self._log.producers.is_new_epoch(
-                    header
-                )
-                if (seal := self._preconditions.seal) is None or not absent:
-                    raise
-                return self._refuse_sealed(seal, request, answer)
-            if duplicate is not None:
-                return self._when_committed(
-                    duplicate.next_offset, request, duplicate.base_offset, answer
-                )
-        if (seal := self._preconditions.seal) is not None:
-            return self._refuse_sealed(seal, request, answer)
-        expected = request.expected_offset
-        if expected not in (NO_OFFSET, self._log.leo):
-            # A record at that offset proves the conflict once it is committed; an offset beyond
-            # the log's end is a conflict already.
-            return self._when_committed(
-                expected + 1 if expected < self._log.leo else 0,
-                request,
-                ConflictError(
-                    f"the next offset of {self.meta.name} is not {expected}, but {self._log.leo}"
-                ),
-                answer,
-            )
-        if header.has_transaction_ids and header.first_transaction_id < self._log.last_id:
-            return self._when_committed(
-                self._log.last_id_end,
-                request,
-                self._preconditions.transaction_id_too_low(header),
-                answer,
-            )
-        self._context.space.require_room(len(batch))
-        base_offset = self._append(batch, header, leading.term)
-        next_offset = base_offset + header.record_count
-        match request.acks:
-            case Acks.COMMITTED:
-                return self._when_committed(next_offset, request, base_offset, answer)
-            case Acks.LEADER if self._log.syncable_leo < next_offset:
-                on_done = partial(self._answer, base_offset, answer)
-                loop = asyncio.get_running_loop()
-                return self._writes.add(
-                    loop, next_offset, min(request.timeout_ms, MAX_WAIT_MS), on_done
-                )
-            case Acks.LEADER:
-                answer(ProduceResponse(base_offset, self.lac))
-            case Acks.NONE:
-                pass
-        return None
-
-    def _require_appendable(self, acks: Acks) -> Leading:
-        """The leadership, if a batch with these acks may be appended now. Raises RunnelError."""
-        leading = self._preconditions.require_proven()
-        if acks is Acks.COMMITTED:
-            self._preconditions.require_min_in_sync()
-            self._preconditions.require_serving()
-        elif self._held and acks is Acks.LEADER:
-            # It must not overtake what the same producer sent before.
-            self._preconditions.require_serving()
-        return leading
+        """See `ReplicaAppends.produce`."""
+        return self._appends.produce(request, batch, answer)
 
     def fetch(self, request: FetchRequest, *, wait: bool = False) -> Found:
         """The records that a fetch can get now. With ``wait``, call it from a thread.
@@ -539,7 +458,7 @@ class Replica:
         self._uncommitted.append((self._log.leo, self._log.written_bytes))
 
     def synced(self) -> None:
-        self._writes.release(self._log.syncable_leo)
+        self._appends.synced()
         self._tell_of_segments()
 
     def committed(self) -> None:
@@ -547,7 +466,7 @@ class Replica:
         while uncommitted and uncommitted[0][0] <= lac + 1:
             self._committed_bytes = uncommitted.popleft()[1]
         if self._runner.state.leading is not None:
-            self._commits.release(lac + 1)
+            self._appends.committed()
         if (len(self._records) or len(self._listeners)) and not self._waking:
             # Once for all commits that the loop handles now: readers, too, gain from batches.
             self._waking = True
@@ -568,17 +487,9 @@ class Replica:
             if (refusal := self._preconditions.failure) is not None:
                 self._fail_waiters(refusal)
             self._tell()
-        if self._held:
-            self._begin_held()
+        self._appends.moved()
 
     # How
-
-    def _begin_held(self) -> None:
-        """Carry out the requests that waited for this replica to serve, once it does."""
-        if self.is_serving:
-            self._held.release()
-        elif not self._preconditions.is_taking_over:
-            self._held.fail(self._preconditions.failure or self._preconditions.not_leading())
 
     def _watch_commits(self) -> None:
         if self._runner.state.leading is None:
@@ -590,28 +501,6 @@ class Replica:
         self._reported_leo = self._log.leo
         self._changed(self)
 
-    def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
-        runner = self._runner
-        runner.tell_time()
-        began_s = perf_counter()
-        try:
-            base_offset = self._log.append(batch, header, term, self._context.clock_us())
-        except NoRoomError as error:
-            # It serves on: nothing was appended, and the log is as it was.
-            raise self._context.space.refuse(error) from error
-        except OSError as error:
-            # Nothing that was acknowledged is lost: a restart finds the log fit.
-            runner.halt(f"a write failed: {error}", error)
-            raise self._preconditions.failure or error from error
-        counters = self._context.counters
-        counters.append.observe(perf_counter() - began_s)
-        counters.appended_records += header.record_count
-        counters.appended_bytes += header.length
-        self._load.took(header.record_count, header.length)
-        self.written()
-        runner.appended()
-        return base_offset
-
     def _tell_of_segments(self) -> None:
         self._segments.release(self._log.version, 0)
 
@@ -620,47 +509,8 @@ class Replica:
         self._records.release(self.lac, self._committed_bytes)
         self._listeners.release()
 
-    def _when_committed(
-        self, until: int, request: ProduceRequest, result: int | RunnelError, answer: Answer
-    ) -> Waiter | None:
-        """Answer with a base offset or an error once everything below ``until`` is committed."""
-        on_done = partial(self._answer, result, answer)
-        if self.lac + 1 >= until and self.is_serving:
-            if request.acks is not Acks.NONE:
-                on_done(None)
-            return None
-        if request.acks is Acks.NONE:
-            return None
-        loop = asyncio.get_running_loop()
-        return self._commits.add(loop, until, min(request.timeout_ms, MAX_WAIT_MS), on_done)
-
-    def _refuse_sealed(self, seal: int, request: ProduceRequest, answer: Answer) -> Waiter | None:
-        """Refuse a batch that comes after the seal, once that is committed: it may still be lost.
-
-        The producer waits here, and not until its next attempt: whoever scales a stream under it
-        should not see it stand still.
-        """
-
-        def answered(result: ProduceResponse | RunnelError) -> None:
-            # The batch was certainly not appended.
-            late = isinstance(result, DeadlineExceededError)
-            answer(self._preconditions.being_sealed() if late else result)
-
-        refusal = self._preconditions.sealed(seal)
-        if request.acks is Acks.NONE:
-            raise refusal
-        return self._when_committed(seal + 1, request, refusal, answered)
-
-    def _answer(self, result: int | RunnelError, answer: Answer, error: RunnelError | None) -> None:
-        if error is not None:
-            answer(error)
-        elif isinstance(result, RunnelError):
-            answer(result)
-        else:
-            answer(ProduceResponse(result, self.lac))
-
     def _fail_waiters(self, error: RunnelError) -> None:
-        self._held.fail(error)
-        for waiters in (self._commits, self._writes, self._records, self._segments):
+        self._appends.fail(error)
+        for waiters in (self._records, self._segments):
             waiters.fail(error)
         self._listeners.fail(error)

@@ -16,6 +16,8 @@ from typing import Final
 from schemas.errors import DeadlineExceededError, RunnelError
 
 Callback = Callable[[RunnelError | None], None]
+MAX_WAIT_MS: Final = 600_000
+"""For longer than this no request waits, whatever it says."""
 _SWEEP_AT: Final = 64
 
 

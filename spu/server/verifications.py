@@ -20,8 +20,9 @@ from schemas.errors import InvalidRequestError, OverloadedError, RunnelError
 from schemas.ids import PartitionUid
 from schemas.wire.log_requests import VerifyRequest, VerifyResponse
 from schemas.wire.record_requests import EARLIEST
-from spu.replica.replica import MAX_WAIT_MS, Replica
+from spu.replica.replica import Replica
 from spu.replica.verify_slice import verify_slice
+from spu.replica.waiters import MAX_WAIT_MS
 from spu.storage.verification import Verification
 
 SLICE_BYTES: Final = 256 << 10

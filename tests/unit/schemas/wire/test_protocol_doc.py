@@ -59,7 +59,7 @@ from schemas.wire.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from spu.replica.replica import MAX_WAIT_MS
+from spu.replica.waiters import MAX_WAIT_MS
 from spu.replication.producer_state import REMEMBERED_BATCHES
 from spu.server.connection import HELLO_TIMEOUT_S, MAX_IN_FLIGHT
 from spu.server.subscriptions import COLD_BYTES, MAX_SUBSCRIPTIONS, QUANTUM_BYTES

@@ -274,7 +274,7 @@ async def test_given_an_uncommitted_first_then_its_duplicate_waits_for_the_commi
     stuck = StuckSync(monkeypatch)
     await produce(replica, numbered(0), produce_request(Acks.LEADER))
     duplicate = asyncio.create_task(produce(replica, numbered(0), produce_request(acks)))
-    await until(lambda: len(replica._commits) == 1)
+    await until(lambda: len(replica._appends._commits) == 1)
     stuck.release()
     assert await duplicate == ProduceResponse(1, 2)
     assert replica.leo == 3
@@ -292,7 +292,7 @@ async def test_given_a_wrong_expected_offset_then_conflict_once_the_decider_is_c
     stuck = StuckSync(monkeypatch)
     await produce(replica, batch_of(), produce_request(Acks.LEADER))
     late = asyncio.create_task(produce(replica, batch_of(), produce_request(expected=2)))
-    await until(lambda: len(replica._commits) == 1)
+    await until(lambda: len(replica._appends._commits) == 1)
     assert not late.done()
     stuck.release()
     with pytest.raises(ConflictError, match="not 2, but 3"):
@@ -345,7 +345,7 @@ async def test_given_an_uncommitted_larger_id_then_refused_once_that_is_committe
     stuck = StuckSync(monkeypatch)
     await produce(replica, batch_of(ids=(5, 9)), produce_request(Acks.LEADER))
     low = asyncio.create_task(produce(replica, batch_of(ids=(4, 4))))
-    await until(lambda: len(replica._commits) == 1)
+    await until(lambda: len(replica._appends._commits) == 1)
     assert not low.done()
     stuck.release()
     with pytest.raises(TransactionIdTooLowError):
