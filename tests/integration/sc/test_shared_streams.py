@@ -12,6 +12,7 @@ from sc.kv.interface import KV
 from sc.sharing import listening
 from sc.sharing.telling import MOST_LISTENERS
 from schemas.control.facts import PATH, Facts
+from schemas.control.messages import LoadReport
 from schemas.objects.partition import Partition
 from schemas.objects.stream import Stream, StreamState
 from tests.integration.sc.conftest import manifest
@@ -49,11 +50,18 @@ async def shared_by(nodes: list[RunningNode]) -> None:
         )
 
 
-async def create(node: RunningNode, prefix: str) -> None:
+async def create(node: RunningNode, prefix: str, **scaling: object) -> None:
+    """Create streams, as a client does: whose request nobody took asks again."""
     for number in range(STREAMS):
-        made = manifest("Stream", f"s/{prefix}-{number}", {"scaling": {"minSegments": 2}})
-        status, answer = await node.call("POST", "/v1/streams", made)
-        assert status == 201, answer
+        spec: dict[str, object] = {"scaling": scaling or {"minSegments": 2}}
+        made = manifest("Stream", f"s/{prefix}-{number}", spec)
+
+        async def created(made: object = made) -> bool:
+            status, answer = await node.call("POST", "/v1/streams", made)
+            assert status in (201, 503), answer
+            return status == 201
+
+        await eventually(created)
 
 
 def active(node: RunningNode, prefix: str) -> int:
@@ -88,6 +96,33 @@ async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
         await create(left, "third")
         await eventually(lambda: active(left, "third") == STREAMS)
         await shared_by([left])
+
+
+async def test_given_load_then_whoever_works_for_a_stream_scales_it(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    await shared_by(nodes)
+    await leader.call("POST", "/v1/spus", manifest("Spu", "spu-1", {"spuId": 1}))
+    await leader.call("POST", "/v1/scopes", manifest("Scope", "s", {}))
+    spu = LinkedSpu(1, [leader, *others(nodes, leader)])
+    async with spu:
+        await create(leader, "busy", type="eventsPerSecond", targetRate=10, window="1s")
+        await eventually(lambda: active(leader, "busy") == STREAMS)
+        buckets = [node.node._sharer.claims.buckets for node in nodes if node.node._sharer]
+        streams = leader.mirror.store.objects(Stream)
+        assert all(any(one.holds(stream.uid) for stream in streams) for one in buckets)
+        hot = LoadReport(parts=2)
+        told = [one.model_copy(update={"load": hot}) for one in spu.replicas.values()]
+        spu.replicas |= {one.uid: one for one in told}
+        spu._report(*told)
+
+        def scaled() -> int:
+            found = leader.mirror.store.objects(Stream)
+            return sum(one.status.current_epoch == 1 for one in found)
+
+        await eventually(lambda: scaled() == STREAMS)
+        assert active(leader, "busy") == STREAMS
 
 
 async def test_given_one_that_cannot_hear_the_leader_then_it_leaves_its_part_to_others(
