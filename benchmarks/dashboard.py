@@ -13,7 +13,7 @@ Debian's Chromium without a window shows each screen, on the same machine. For e
 - values: how many rows that came changed per second.
 
 Then the topic's screen stays open for ``--minutes``: its heap in MiB after a collection, at the end
-of each minute, and the elements of the page.
+of each half minute, and the elements of the page.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Screen:
 
 @dataclass
 class Figures:
-    """What was measured: screens, MiB by minute, elements of the page at the end."""
+    """What was measured: screens, MiB every half minute, elements of the page at the end."""
 
     screens: list[Screen] = field(default_factory=list)
     heap_mib: list[float] = field(default_factory=list)
@@ -168,14 +168,14 @@ async def _watch_heap(browser: Browser, url: str, minutes: int, figures: Figures
     page = await context.new_page()
     await _open(page, f"/topics/{TOPIC}")
     session = await context.new_cdp_session(page)
-    for minute in range(minutes):
-        await asyncio.sleep(60.0)
+    for half in range(2 * minutes):
+        await asyncio.sleep(30.0)
         # What only weak references hold goes with the second collection.
         for _ in range(2):
             await session.send("HeapProfiler.collectGarbage")
         used: dict[str, Any] = await session.send("Runtime.getHeapUsage")
         figures.heap_mib.append(used["usedSize"] / 2**20)
-        print(f"minute {minute + 1}: {figures.heap_mib[-1]:.1f} MiB", file=sys.stderr)
+        print(f"after {30 * (half + 1)} s: {figures.heap_mib[-1]:.1f} MiB", file=sys.stderr)
     figures.elements = await page.evaluate("document.querySelectorAll('*').length")
     await context.close()
 
@@ -215,7 +215,7 @@ def _print(figures: Figures) -> None:
             f"{one.in_time:10.1%}{one.rows_per_s:10,.0f}"
         )
     heap = ", ".join(f"{one:.1f}" for one in figures.heap_mib)
-    print(f"heap by minute, MiB: {heap}; {figures.elements:,} elements")
+    print(f"heap every 30 s, MiB: {heap}; {figures.elements:,} elements")
 
 
 def main() -> None:
