@@ -1,7 +1,7 @@
 """The leader's side: it tells the other SCs what it hears of SPUs and segments.
 
-`Teller` is pure: it compares what it has told with what its view shows now. `FactsPort` serves the
-private port: a response that goes on for as long as this SC leads.
+`Teller` compares what it has told with what its view shows now. `FactsPort` serves the private
+port: a response that goes on for as long as this SC leads.
 """
 
 from __future__ import annotations
