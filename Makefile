@@ -9,6 +9,7 @@ SEEDS ?= 2000
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# What `make test-slow` gives the machine to itself, besides tests/chaos.
 TIMED := tests/browser/test_many_partitions.py
 SLOWEST := --durations 30 --durations-min 0.5
 SEED ?= 0

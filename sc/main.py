@@ -31,7 +31,7 @@ from sc.leadership import Leadership, check_place
 from sc.mirror import Mirror
 from sc.provisioning.local import LocalProvisioner
 from sc.sharing.claims import BucketClaims
-from sc.sharing.telling import FactsPort
+from sc.sharing.facts_port import FactsPort
 from schemas.control.controllers import ControllerEntry
 from schemas.control.facts import PATH as FACTS
 from schemas.daemon.collector import spare_what_is_there

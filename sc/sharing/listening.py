@@ -60,6 +60,12 @@ class Heard:
         for fact in facts.segments:
             self._hear_of(fact)
 
+    def forget(self, uid: str) -> None:
+        """A segment is gone."""
+        self._numbers.pop(uid, None)
+        if (spu_id := self._told_by.pop(uid, None)) in self._sessions:
+            self._sessions[spu_id].reports.pop(uid, None)
+
     def lost(self, now_ms: int) -> None:
         """Nothing is known any more."""
         self._sessions.clear()

@@ -1,21 +1,15 @@
-"""The leader's side: it tells the other SCs what it hears of SPUs and segments.
+"""The leader's side: what another SC has not been told yet of SPUs and segments. Pure.
 
-`Teller` compares what it has told with what its view shows now. `FactsPort` serves the private
-port: a response that goes on for as long as this SC leads.
+Neighbour: `sc.sharing.facts_port` sends it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol
-
-from aiohttp import hdrs, web
+from collections.abc import Iterator
 
 from sc.store.view import Liveness, View
 from schemas.control.facts import (
     SEGMENTS_AT_ONCE,
-    TELL_S,
     Facts,
     SegmentFact,
     SegmentNumbers,
@@ -26,9 +20,6 @@ from schemas.control.statistics import ReplicaNumbers
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.stream import Stream
-
-#: Connections that are told at the same time: each costs a look at every segment.
-MOST_LISTENERS: Final = 8
 
 _Told = tuple[int, int, int, bool, object, ReplicaNumbers | None]
 """What was told of a segment; two that are equal say the same."""
@@ -97,66 +88,3 @@ class Teller:
 
 def _said(report: ReplicaReport) -> tuple[int, int, bool, object]:
     return report.revision, report.incarnation, report.assigned, report.load
-
-
-class Leading(Protocol):
-    """An SC while it leads."""
-
-    @property
-    def view(self) -> View:
-        """What it knows."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether it may still speak for the cluster."""
-
-    @property
-    def clock_ms(self) -> Callable[[], int]:
-        """The clock of its view."""
-
-    async def until_over(self) -> None:
-        """Wait until it leads no more. Raises FencedError then."""
-
-
-class FactsPort:
-    """Tells other SCs on the private port, while this one leads."""
-
-    def __init__(self) -> None:
-        #: This SC, while it leads.
-        self.leading: Leading | None = None
-        self._listeners = 0
-
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        """The aiohttp handler."""
-        if hdrs.ORIGIN in request.headers:
-            raise web.HTTPForbidden(text="this port is for SCs and SPUs, not for web pages\n")
-        leading = self.leading
-        if leading is None or not leading.leads:
-            raise web.HTTPServiceUnavailable(text="this SC does not lead\n")
-        if self._listeners >= MOST_LISTENERS:
-            raise web.HTTPServiceUnavailable(text="too many listen here already\n")
-        self._listeners += 1
-        try:
-            return await self._tell(request, leading)
-        finally:
-            self._listeners -= 1
-
-    async def _tell(self, request: web.Request, leading: Leading) -> web.StreamResponse:
-        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/x-ndjson"})
-        await response.prepare(request)
-        teller = Teller(leading.view)
-        over = asyncio.ensure_future(leading.until_over())
-        try:
-            while leading.leads:
-                for message in teller.news(leading.clock_ms()):
-                    await response.write(message.encode())
-                    # Sessions come first: very many segments take long.
-                    await asyncio.sleep(0)
-                await asyncio.wait([over], timeout=TELL_S)
-        except ConnectionError:
-            # The listener is gone.
-            pass
-        finally:
-            over.cancel()
-            await asyncio.gather(over, return_exceptions=True)
-        return response

@@ -23,7 +23,7 @@ from sc.mirror import Mirror
 from sc.sharing.claims import BucketClaims
 from sc.sharing.listening import FactsListener, Heard
 from sc.store.buckets import Buckets
-from sc.store.local_store import Change
+from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import SessionState, View
 from schemas.causality import new_cause
 from schemas.control.controllers import ControllerEntry
@@ -55,8 +55,8 @@ class StreamWorker:
         mirror.feed.follow(self._changed)
         mirror.notice_office(self._noticed)
         claims.listen(self._gained)
-        heard = Heard(self.view, sessions, lambda key: self._add(key, new_cause("facts")))
-        self._listener = FactsListener(heard, leader, mirror.clock_ms)
+        self._heard = Heard(self.view, sessions, lambda key: self._add(key, new_cause("facts")))
+        self._listener = FactsListener(self._heard, leader, mirror.clock_ms)
         fence = SharerFence(mirror.keys, lambda: mirror.office, claims.guard)
         self._loop = ControllerLoop(
             self.view,
@@ -101,8 +101,11 @@ class StreamWorker:
             view.incarnation, view.recovering = identity.incarnation, identity.recovering
 
     def _changed(self, change: Change, cause: str) -> None:
-        if not self._resting:
-            self._dispatcher.changed(change, cause)
+        if self._resting:
+            return
+        if isinstance(change, ObjectChanged) and change.new is None:
+            self._heard.forget(change.object.uid)
+        self._dispatcher.changed(change, cause)
 
     def _noticed(self, key: str, _found: KeyValue | None) -> None:
         if key == self._mirror.keys.identity:

@@ -21,7 +21,7 @@ from sc.kv.interface import KV
 from sc.leadership import Leadership
 from sc.mirror import Mirror, boottime_ms
 from sc.sharing.claims import BucketClaims
-from sc.sharing.telling import FactsPort
+from sc.sharing.facts_port import FactsPort
 from schemas.control.controllers import ControllerEntry
 from schemas.control.facts import PATH
 from tests.integration.sc.connections import PRIVATE_LIMITS

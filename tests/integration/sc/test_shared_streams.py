@@ -8,9 +8,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sc.kv.interface import KV
+from connection_manager import guarded_site
+from sc.kv.interface import KV, Compare
 from sc.sharing import listening
-from sc.sharing.telling import MOST_LISTENERS
+from sc.sharing.claims import BucketClaims
+from sc.sharing.facts_port import MOST_LISTENERS
 from schemas.control.facts import PATH, Facts
 from schemas.control.messages import LoadReport
 from schemas.objects.partition import Partition
@@ -27,6 +29,20 @@ STREAMS = 12
 
 
 @pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> set[BucketClaims]:
+    """Those that were asked for the right to write for a stream. Use it before ``nodes``."""
+    found: set[BucketClaims] = set()
+    guard = BucketClaims.guard
+
+    def noted(claims: BucketClaims, stream: Stream) -> Compare:
+        found.add(claims)
+        return guard(claims, stream)
+
+    monkeypatch.setattr(BucketClaims, "guard", noted)
+    return found
+
+
+@pytest.fixture
 async def nodes(kv: KV) -> AsyncIterator[list[RunningNode]]:
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(running_node(kv)) for _ in range(3)]
@@ -39,6 +55,13 @@ def shares(node: RunningNode) -> dict[str, int]:
         name = owner.value.decode()
         found[name] = found.get(name, 0) + 1
     return found
+
+
+def workers(nodes: list[RunningNode]) -> set[BucketClaims]:
+    """What those hold that have any of the streams there are."""
+    streams = nodes[0].mirror.store.objects(Stream)
+    claims = [one.node._sharer.claims for one in nodes if one.node._sharer is not None]
+    return {one for one in claims if any(one.buckets.holds(stream.uid) for stream in streams)}
 
 
 async def shared_by(nodes: list[RunningNode]) -> None:
@@ -72,10 +95,13 @@ def active(node: RunningNode, prefix: str) -> int:
 
 
 async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
-    nodes: list[RunningNode],
+    guarded: set[BucketClaims], nodes: list[RunningNode]
 ) -> None:
     leader = await leader_of(nodes)
     await shared_by(nodes)
+    sharers = {one.name: one.node._sharer for one in nodes}
+    resting = {name: one._worker._resting for name, one in sharers.items() if one is not None}
+    assert resting == {one.name: one is leader for one in nodes}
     assert min(shares(leader).values()) >= 10
     _, found = await leader.call("GET", "/v1/controllers")
     assert sum(item["buckets"] for item in found["items"]) == 64
@@ -84,6 +110,7 @@ async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
     async with LinkedSpu(1, [leader, *others(nodes, leader)]):
         await create(leader, "first")
         await eventually(lambda: active(leader, "first") == STREAMS)
+        assert workers(nodes) <= guarded
         assert len(list(leader.mirror.store.objects(Partition))) == 2 * STREAMS
         gone, left = others(nodes, leader)
         await gone.die()
@@ -109,19 +136,20 @@ async def test_given_load_then_whoever_works_for_a_stream_scales_it(
     async with spu:
         await create(leader, "busy", type="eventsPerSecond", targetRate=10, window="1s")
         await eventually(lambda: active(leader, "busy") == STREAMS)
-        buckets = [node.node._sharer.claims.buckets for node in nodes if node.node._sharer]
-        streams = leader.mirror.store.objects(Stream)
-        assert all(any(one.holds(stream.uid) for stream in streams) for one in buckets)
-        hot = LoadReport(parts=2)
-        told = [one.model_copy(update={"load": hot}) for one in spu.replicas.values()]
-        spu.replicas |= {one.uid: one for one in told}
-        spu._report(*told)
+        assert len(workers(nodes)) > 1
+        first = list(spu.replicas)
 
-        def scaled() -> int:
+        def scaled() -> bool:
+            # What an SPU says again overtakes what it said before of the same replica.
+            told = [spu.replicas[uid] for uid in first if spu.replicas[uid].load is None]
+            told = [one.model_copy(update={"load": LoadReport(parts=2)}) for one in told]
+            spu.replicas |= {one.uid: one for one in told}
+            if told:
+                spu._report(*told)
             found = leader.mirror.store.objects(Stream)
-            return sum(one.status.current_epoch == 1 for one in found)
+            return all(one.status.current_epoch == 1 for one in found)
 
-        await eventually(lambda: scaled() == STREAMS)
+        await eventually(scaled)
         assert active(leader, "busy") == STREAMS
 
 
@@ -131,7 +159,8 @@ async def test_given_one_that_cannot_hear_the_leader_then_it_leaves_its_part_to_
     leader = await leader_of(nodes)
     await shared_by(nodes)
     deaf, able = others(nodes, leader)
-    monkeypatch.setattr(listening, "DEAF_MS", 500)
+    # More than twice the time between two messages.
+    monkeypatch.setattr(listening, "DEAF_MS", 2_500)
     assert deaf.node._sharer is not None
     listener = deaf.node._sharer._worker._listener
     elsewhere = SC.model_copy(update={"private": "127.0.0.1:1", "instance": "elsewhere"})
@@ -139,6 +168,20 @@ async def test_given_one_that_cannot_hear_the_leader_then_it_leaves_its_part_to_
     await shared_by([leader, able])
     listener._leader = known
     await shared_by(nodes)
+
+
+async def test_facts_go_on_for_as_long_as_the_leader_leads(
+    monkeypatch: pytest.MonkeyPatch, nodes: list[RunningNode]
+) -> None:
+    leader = await leader_of(nodes)
+    monkeypatch.setattr(guarded_site, "HEADER_TIMEOUT_S", 0.3)
+    async with leader.http.get(f"http://{leader.private}{PATH}") as response:
+        for _second in range(3):
+            Facts.decode(await response.content.readline())
+        await leader.call("POST", "/v1/controllers/step-down")
+        async with asyncio.timeout(10):
+            while line := await response.content.readline():
+                Facts.decode(line)
 
 
 async def test_facts_are_for_scs_and_for_a_few_of_them(nodes: list[RunningNode]) -> None:

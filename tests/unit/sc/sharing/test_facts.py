@@ -154,6 +154,16 @@ def test_given_the_connection_is_lost_then_nothing_is_known_and_then_all_again()
     other.shows(view)
 
 
+def test_given_a_segment_that_is_gone_then_nothing_is_kept_of_it() -> None:
+    other = Other()
+    other.hear(Teller(leading()).news(0))
+    other.heard.forget(SEGMENTS[0].uid)
+    other.heard.forget("of nobody")
+    assert other.view.report(1, SEGMENTS[0].uid) is None
+    assert other.view.numbers(SEGMENTS[0]) is None
+    assert other.view.report(2, SEGMENTS[1].uid) is not None
+
+
 def test_a_later_version_may_say_more() -> None:
     line = b'{"spus":[{"spuId":1,"more":2}],"waits":true,"other":{},"segments":[]}\n'
     found = Facts.decode(line)
