@@ -32,6 +32,7 @@ from connection_manager.guarded_site import (
     ConnectionLimits,
     GuardedSite,
     connection_of,
+    serving,
 )
 from connection_manager.port_runner import port_runner
 from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE_BYTES, Session
@@ -521,7 +522,8 @@ async def start_private_server(
     app = web.Application()
     app.router.add_get("/session", serve)
     for path, handler in (more or {}).items():
-        app.router.add_get(path, handler)
+        # Its connection waits no longer than an answer takes to begin.
+        app.router.add_get(path, partial(serving, handler=handler))
     runner = port_runner(app)
     await runner.setup()
     site = GuardedSite(runner, host, port, ConnectionGuard(limits))

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 from aiohttp import hdrs, web
 
-from connection_manager.guarded_site import connection_of
 from sc.sharing.telling import Teller
 from sc.store.view import View
 from schemas.control.facts import TELL_S
@@ -65,9 +64,6 @@ class FactsPort:
     async def _tell(self, request: web.Request, leading: Leading) -> web.StreamResponse:
         response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/x-ndjson"})
         await response.prepare(request)
-        if (connection := connection_of(request)) is not None:
-            # It would count as one that waits, and be ended soon.
-            connection.serve()
         teller = Teller(leading.view)
         over = asyncio.ensure_future(leading.until_over())
         try:
