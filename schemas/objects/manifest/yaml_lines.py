@@ -128,6 +128,11 @@ def read_documents(text: str) -> list[Document]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlError(f"not valid YAML: {error.problem or error.context}", line) from error
+    except YamlError:
+        raise
+    except (ValueError, OverflowError) as error:
+        # Of a directive's version, or of an escape for a character.
+        raise YamlError("not valid YAML: a number is too large", loader.line + 1) from error
     finally:
         loader.dispose()
     return documents

@@ -14,7 +14,7 @@ from sc.sharing import listening
 from sc.sharing.claims import BucketClaims
 from sc.sharing.facts_port import MOST_LISTENERS
 from schemas.control.facts import PATH, Facts
-from schemas.control.messages import LoadReport
+from schemas.control.messages import LoadReport, ReplicaRole
 from schemas.objects.partition import Partition
 from schemas.objects.stream import Stream, StreamState
 from tests.integration.sc.conftest import manifest
@@ -137,19 +137,22 @@ async def test_given_load_then_whoever_works_for_a_stream_scales_it(
         await create(leader, "busy", type="eventsPerSecond", targetRate=10, window="1s")
         await eventually(lambda: active(leader, "busy") == STREAMS)
         assert len(workers(nodes)) > 1
-        first = list(spu.replicas)
 
-        def scaled() -> bool:
-            # What an SPU says again overtakes what it said before of the same replica.
-            told = [spu.replicas[uid] for uid in first if spu.replicas[uid].load is None]
-            told = [one.model_copy(update={"load": LoadReport(parts=2)}) for one in told]
-            spu.replicas |= {one.uid: one for one in told}
-            if told:
-                spu._report(*told)
+        def led() -> int:
+            return sum(one.role is ReplicaRole.LEADER for one in spu.replicas.values())
+
+        # A new stream does not wait for that.
+        await eventually(lambda: led() == STREAMS)
+        hot = LoadReport(parts=2)
+        told = [one.model_copy(update={"load": hot}) for one in spu.replicas.values()]
+        spu.replicas |= {one.uid: one for one in told}
+        spu._report(*told)
+
+        def scaled() -> int:
             found = leader.mirror.store.objects(Stream)
-            return all(one.status.current_epoch == 1 for one in found)
+            return sum(one.status.current_epoch == 1 for one in found)
 
-        await eventually(scaled)
+        await eventually(lambda: scaled() == STREAMS)
         assert active(leader, "busy") == STREAMS
 
 

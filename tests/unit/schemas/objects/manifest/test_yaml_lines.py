@@ -57,3 +57,17 @@ def test_given_aliases_that_multiply_then_refused(monkeypatch: pytest.MonkeyPatc
 def test_given_words_that_older_yaml_converts_then_they_stay_text(word: str) -> None:
     (loaded,) = load_text(topic(word))
     assert loaded.object.name == word
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"%YAML {'0' * 5_000}1.1\n---\nkind: Spu\n", id="version"),
+        pytest.param('---\nkind: "\\U00110000"\n', id="no-such-character"),
+        pytest.param('---\nkind: "\\U99999999"\n', id="no-number-of-c"),
+    ],
+)
+def test_given_a_number_that_is_too_large_for_yaml_then_refused_with_its_line(text: str) -> None:
+    with pytest.raises(yaml_lines.YamlError, match="not valid YAML: a number is too") as raised:
+        yaml_lines.read_documents(f"kind: Topic\n---\n...\n{text}")
+    assert raised.value.line in (4, 5)
