@@ -41,8 +41,9 @@ HEALTH: Final = "/health"
 SILENT_S: Final = 1.5
 #: For so long an SC that has answered is taken to be there.
 FRESH_S: Final = 1.0
-#: How long a call waits for an SC to be elected: twice the time of a lease, and more.
-NO_LEADER_S: Final = 15.0
+#: How long a call waits for an SC to be elected (twice the time of a lease, and more), or for
+#: anything else that an SC says to ask again for.
+NOT_READY_S: Final = 15.0
 #: The header with what the SC warns of, once for each warning.
 WARNING_HEADER: Final = "Warning"
 
@@ -66,8 +67,8 @@ class ScCalls(ABC):
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
         self._addresses = list(addresses)
         self.on_warning: OnWarning = _log.warning
-        #: How long a call waits while no SC leads.
-        self.no_leader_s = NO_LEADER_S
+        #: How long a call waits while an SC says that it would have to wait.
+        self.not_ready_s = NOT_READY_S
         self.by = _header(by or DEFAULT_BY)
         #: What the last answer to a question warned of.
         self._warned: set[str] = set()
@@ -104,18 +105,18 @@ class ScCalls(ABC):
         body: Any = None,
         content_type: str = JSON,
     ) -> Any:
-        """The JSON of an answer, None if it has none. Waits while no SC leads, at most for
-        `NO_LEADER_S`. Raises the error that the SC sent, or UnreachableError.
+        """The JSON of an answer, None if it has none. Waits while no SC leads, or a stream is being
+        created, at most for `NOT_READY_S`. Raises the error that the SC sent, or UnreachableError.
 
         ``path`` is percent-encoded, as `object_path` gives it.
         """
         data = None if body is None else json.dumps(body).encode()
-        deadline_s = time.monotonic() + self.no_leader_s
+        deadline_s = time.monotonic() + self.not_ready_s
         while True:
             try:
                 return await self._call_any(method, path, query, data, content_type)
             except NotReadyError as error:
-                # Nobody leads at the moment, so nothing was done.
+                # Nothing was done, and what is missing comes by itself.
                 wait_ms = error.details.get(RETRY_AFTER)
                 if not isinstance(wait_ms, int) or time.monotonic() > deadline_s:
                     raise

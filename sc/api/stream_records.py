@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sc.controller import Controller
 from sc.controllers.streams.records import StateRecord, StreamPaths, decode, epoch_of
@@ -14,6 +14,18 @@ from schemas.objects.stream import Stream
 from schemas.streams.epochs import Epoch
 
 T = TypeVar("T")
+
+#: When to ask again for a stream that is being created, in milliseconds: clients do so by
+#: themselves. It is placed and led by then, where SPUs are online.
+CREATION_RETRY_MS: Final = 100
+
+
+def being_created(stream: Stream) -> NotReadyError:
+    """The answer while a stream has no epoch yet: why, and when to ask again."""
+    why = f": {stream.status.reason}" if stream.status.reason else "; try again in a moment"
+    return NotReadyError(
+        f"stream {stream.name} is being created{why}", retryAfterMs=CREATION_RETRY_MS
+    )
 
 
 class StreamRecords:
@@ -38,14 +50,13 @@ class StreamRecords:
         records = await self.read(None, (GetRecord(paths.state),))
         stored = get(records, paths.state)
         if stored is None:
-            raise NotReadyError(f"stream {stream.name} is being created; try again in a moment")
+            raise being_created(stream)
         return decode(StateRecord, stored), records
 
     def current(self, stream: Stream, state: StateRecord) -> int:
         """The number of its current epoch. Raises NotReadyError while it has none."""
         if state.epoch is None:
-            why = f": {stream.status.reason}" if stream.status.reason else "; try again in a moment"
-            raise NotReadyError(f"stream {stream.name} is being created{why}")
+            raise being_created(stream)
         return state.epoch
 
     async def epoch(self, stream: Stream, records: Records, number: int) -> Epoch:

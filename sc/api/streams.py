@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sc.api.stream_records import StreamRecords
+from sc.api.stream_records import StreamRecords, being_created
 from sc.controller import Controller
 from sc.controllers.streams.records import (
     MAX_WAITING,
@@ -43,7 +43,7 @@ from schemas.control.streams import (
     StreamRequest,
     TruncateRequest,
 )
-from schemas.errors import ConflictError, InvalidRequestError, NotFoundError, NotReadyError
+from schemas.errors import ConflictError, InvalidRequestError, NotFoundError
 from schemas.objects.stream import Stream, StreamState, segment_name
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import Epoch, Segment, creation_epoch, parse_segment, segment_text
@@ -118,7 +118,7 @@ class StreamService:
                 return _finished(outcome)
             stored = get(records, paths.state)
             if stored is None:
-                raise NotReadyError(f"stream {name} is being created; try again in a moment")
+                raise being_created(stream)
             state = decode(StateRecord, stored)
             found = get(records, paths.accepted)
             accepted = Accepted() if found is None else decode(Accepted, found)
@@ -171,7 +171,7 @@ class StreamService:
                 f"stream {stream.name} is {what}: it takes no more requests; {then[request.kind]}"
             )
         if state.epoch is None:
-            raise NotReadyError(f"stream {stream.name} is being created; try again in a moment")
+            raise being_created(stream)
         if len(before) >= MAX_WAITING:
             raise ConflictError(
                 f"{MAX_WAITING} requests of stream {stream.name} wait; try again when some are done"

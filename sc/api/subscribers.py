@@ -5,7 +5,7 @@ A subscriber says how far it is, and never goes back. The retention reads that o
 
 from __future__ import annotations
 
-from sc.api.stream_records import StreamRecords
+from sc.api.stream_records import StreamRecords, being_created
 from sc.controller import Controller
 from sc.controllers.streams.records import StateRecord, StreamPaths, decode, encode
 from sc.controllers.streams.retention.records import (
@@ -19,7 +19,7 @@ from sc.kv.interface import Delete, ModRevisionIs, Put
 from sc.store.records import GetRecord, Records, get, listed
 from schemas.causality import current_cause
 from schemas.control.streams import SubscriberInfo, Subscribers
-from schemas.errors import ConflictError, NotReadyError
+from schemas.errors import ConflictError
 from schemas.objects.stream import Stream, StreamState
 from schemas.streams.cuts import Frontier, StreamCut
 
@@ -48,7 +48,7 @@ class SubscriberService:
             wants = (GetRecord(paths.state), subscribers_want(paths))
             records = await self._of.read(None, wants)
             if (stored := get(records, paths.state)) is None:
-                raise NotReadyError(f"stream {name} is being created; try again in a moment")
+                raise being_created(stream)
             state = decode(StateRecord, stored)
             epoch = self._of.current(stream, state)
             if stream.deleting or state.state is StreamState.DELETING:

@@ -117,7 +117,7 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
     """Whether an SC answers, and what it says about its cluster."""
     client = ScClient((address,))
     # What it says now is what is wanted.
-    client.no_leader_s = 0.0
+    client.not_ready_s = 0.0
     name = f"sc {address}"
     info: dict[str, Any] | None = None
     try:

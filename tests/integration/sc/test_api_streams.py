@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from runnel.admin.http import ScClient
+from runnel.admin.streams import StreamAdmin
 from sc.api import streams
 from sc.controllers.streams.records import MAX_WAITING
 from sc.kv.interface import KV
@@ -97,6 +99,27 @@ async def test_given_a_stream_then_it_is_scaled_sealed_and_deleted(sc: RunningSc
         _, left = await call(sc, "GET", "/v1/partitions")
         assert left["items"] == []
         assert (await call(sc, "DELETE", "/v1/scopes/shop"))[0] == 202
+
+
+async def test_given_a_stream_that_is_being_created_then_clients_wait_for_it(sc: RunningSc) -> None:
+    await created(sc, "Scope", "shop", {})
+    await created(sc, "Stream", NAME, {})
+    for path in ("epochs", "epochs/current", "head"):
+        status, refused = await call(sc, "GET", f"{PATH}/{path}")
+        assert (status, refused["code"]) == (503, "NOT_READY")
+        assert (refused["details"]["retryAfterMs"], "being created" in refused["message"]) == (
+            100,
+            True,
+        )
+    client = ScClient.parse(sc.public.removeprefix("http://"))
+    try:
+        asked = asyncio.create_task(StreamAdmin(client, NAME).epoch())
+        await asyncio.sleep(0.2)
+        assert not asked.done()
+        async with online(sc, 1, 2):
+            assert (await asked).epoch == 0
+    finally:
+        await client.close()
 
 
 async def test_given_the_same_request_again_then_it_is_the_first(sc: RunningSc) -> None:

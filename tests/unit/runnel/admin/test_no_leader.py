@@ -71,7 +71,7 @@ def test_given_the_sc_that_leads_is_gone_then_another_one_says_when_to_ask_again
 
 def test_given_nobody_is_elected_then_the_error_comes_in_time() -> None:
     scripted = ScriptedCalls(BUSY)
-    scripted.no_leader_s = -1.0
+    scripted.not_ready_s = -1.0
     with pytest.raises(NotReadyError, match="no SC leads"):
         result_of(scripted)
     assert scripted.pauses == []
