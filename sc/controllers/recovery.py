@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from sc.store.view import View
 from schemas.control.messages import ReplicaReport
+from schemas.ids import Term
 from schemas.objects.partition import (
     LiveReplica,
     Partition,
@@ -163,6 +164,15 @@ def holds_most(partition: Partition, reports: dict[int, ReplicaReport]) -> int:
     )
 
 
+def _last_unclean(status: PartitionStatus, reports: dict[int, ReplicaReport]) -> Term | None:
+    """The last term that an unclean election began. Replicas know it although the object was lost:
+    without it, one that has heard nothing of that election would take the log of the others for
+    that of an old disk."""
+    told = (report.unclean_term for report in reports.values())
+    known = [term for term in (status.unclean_term, *told) if term is not None]
+    return max(known, default=None)
+
+
 def take_over(
     view: View,
     partition: Partition,
@@ -183,6 +193,6 @@ def take_over(
             "leader": leader,
             "term": term,
             "lrs": (LiveReplica(spu_id=leader, storage_id=reports[leader].storage_id),),
-            "unclean_term": term if unclean else status.unclean_term,
+            "unclean_term": term if unclean else _last_unclean(status, reports),
         }
     )

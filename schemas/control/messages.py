@@ -54,9 +54,11 @@ LOAD_PROTOCOL: Final = "runnel.session.load"
 #: That of one which also knows that a cluster may have several SCs: which of them leads, and where
 #: the others are. An older one is told neither.
 CONTROLLERS_PROTOCOL: Final = "runnel.session.controllers"
+#: That of one which also tells which unclean election its disk knows of.
+UNCLEAN_PROTOCOL: Final = "runnel.session.unclean"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
 PROTOCOLS: Final = (
-    *(CONTROLLERS_PROTOCOL, LOAD_PROTOCOL),
+    *(UNCLEAN_PROTOCOL, CONTROLLERS_PROTOCOL, LOAD_PROTOCOL),
     *(SEAL_PROTOCOL, ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL),
     *(OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
 )
@@ -113,7 +115,9 @@ class ReplicaReport(Model):
     disk lacks what others know to have been on it; only an operator's unclean election may choose
     it. ``sealed``: the offset after the last record of a log that is sealed, once that is
     committed; for an SC that has selected `SEAL_PROTOCOL`. ``load``: what the load of a segment
-    asks for that this SPU leads; for an SC that has selected `LOAD_PROTOCOL`.
+    asks for that this SPU leads; for an SC that has selected `LOAD_PROTOCOL`. ``unclean_term``: the
+    last term that an unclean election began, as far as this replica was told; for an SC that has
+    selected `UNCLEAN_PROTOCOL`.
     """
 
     uid: PartitionUid
@@ -133,6 +137,7 @@ class ReplicaReport(Model):
     reason: str | None = None
     sealed: int | None = None
     load: LoadReport | None = None
+    unclean_term: Term | None = None
 
     @property
     def may_lead_uncleanly(self) -> bool:

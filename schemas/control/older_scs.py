@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from schemas.control.messages import (
     LOAD_PROTOCOL,
     SEAL_PROTOCOL,
+    UNCLEAN_PROTOCOL,
     Hello,
     HelloPart,
     Message,
@@ -18,7 +19,7 @@ from schemas.control.messages import (
 
 def for_protocol(message: Message, protocol: str | None) -> Message:
     """A message to an SC that selected a subprotocol, None for one that selected none."""
-    if understands(protocol, LOAD_PROTOCOL):
+    if understands(protocol, UNCLEAN_PROTOCOL):
         return message
     match message:
         case Hello():
@@ -31,15 +32,18 @@ def for_protocol(message: Message, protocol: str | None) -> Message:
 
 def hello_for(hello: Hello, protocol: str | None) -> Hello:
     """The same for the message that begins a session."""
-    if understands(protocol, LOAD_PROTOCOL):
+    if understands(protocol, UNCLEAN_PROTOCOL):
         return hello
     seals = hello.seals if understands(protocol, SEAL_PROTOCOL) else None
     return hello.model_copy(update={"seals": seals, "replicas": _known(hello.replicas, protocol)})
 
 
 def _known(replicas: Iterable[ReplicaReport], protocol: str | None) -> tuple[ReplicaReport, ...]:
-    """It has never heard of loads, or of seals either."""
-    unknown: dict[str, None] = {"load": None}
+    """It asks for no unclean elections; an older one has never heard of loads, or of seals
+    either."""
+    unknown: dict[str, None] = {"unclean_term": None}
+    if not understands(protocol, LOAD_PROTOCOL):
+        unknown["load"] = None
     if not understands(protocol, SEAL_PROTOCOL):
         unknown["sealed"] = None
     return tuple(

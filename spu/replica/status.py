@@ -81,6 +81,7 @@ class ReplicaStatus:
             reason=self._reason(refusal),
             sealed=runner.state.sealed_end,
             load=self._load.report,
+            unclean_term=Term(hard_state.unclean_term) or None,
         )
 
     def summary(self) -> tuple[object, ...]:

@@ -139,6 +139,8 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
     known, version = state.newest, (event.incarnation, event.revision)
     if version < known.version:
         return state, ()
+    # An object that somebody removed comes back without it: the election took place all the same.
+    unclean_term = max(known.unclean_term, event.unclean_term)
     state = replace(state, confirmed=True, witnesses=frozenset(), to_seal=event.sealed)
     if version == known.version:
         # An order to lead by this revision may have come before the rest of the revision.
@@ -146,7 +148,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
             known,
             replicas=event.replicas,
             min_in_sync=event.min_in_sync,
-            unclean_term=event.unclean_term,
+            unclean_term=unclean_term,
         )
         if unpersisted == known:
             return leader.after_confirmation(state, now_ms)
@@ -165,7 +167,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
         min_in_sync=event.min_in_sync,
         pending=None,
         leading=leads,
-        unclean_term=event.unclean_term,
+        unclean_term=unclean_term,
     )
     outputs: list[Output] = [PersistHardState(unpersisted)]
     if not leads and state.leading is not None:
@@ -173,13 +175,11 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
     if not leads:
         state = replace(state, leading=None, becoming=None)
     elif state.leading is not None:
-        refused = state.leading.refused
-        if known.pending is not None:
-            granted = set(known.pending) == set(event.lrs)
-            refused = () if granted else leader.with_refusal(state.leading, known.pending)
         kept = tuple(p for p in state.leading.followers if p.spu in event.replicas)
-        leading = replace(state.leading, refused=refused, followers=kept)
-        state = replace(state, leading=leading)
+        state = replace(state, leading=replace(state.leading, followers=kept))
+        if known.pending is not None:
+            state, asked = leader.on_answer(state, known.pending, event.lrs, now_ms)
+            outputs += asked
     return replace(state, unpersisted=unpersisted), tuple(outputs)
 
 

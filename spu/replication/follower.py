@@ -41,7 +41,6 @@ from spu.replication.messages import (
     Reset,
     Truncate,
 )
-from spu.replication.proof import is_retracted
 from spu.replication.state import (
     OLD,
     RETRACTED,
@@ -144,7 +143,8 @@ def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
         return position(state)
     if leo <= state.lac:
         elected = state.newest.unclean_term
-        if not is_retracted(log.last_term, elected, (), max(message.term, elected)):
+        # A leader that lacks what the election left learned from the answer that its disk is old.
+        if not log.last_term < elected <= message.term:
             # The leader knows this from the answer, if it is not of an earlier version.
             refuses = (
                 f"SPU {sender} orders a cut to {leo} in term {format_term(message.term)}, but"

@@ -407,7 +407,29 @@ def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
     return replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),)
 
 
-def with_refusal(leading: Leading, wanted: Members) -> tuple[Refusal, ...]:
+def on_answer(state: ReplicaState, wanted: Members, lrs: Members, now_ms: int) -> Step:
+    """The SC has answered a request for a live replica set with this one.
+
+    A replica that may not join, again and again, may be another one than the leader attached, in
+    its place on the same SPU: where nothing is to be pushed, only a new attachment shows it.
+    """
+    leading = state.leading
+    if leading is None:
+        return state, ()
+    granted = set(wanted) == set(lrs)
+    before = any(refusal.wanted == wanted for refusal in leading.refused)
+    refused = () if granted else _with_refusal(leading, wanted)
+    state = replace(state, leading=replace(leading, refused=refused))
+    if granted or not before:
+        return state, ()
+    outputs: list[Output] = []
+    for spu in sorted({member.spu for member in set(wanted) - set(lrs)} & set(state.links)):
+        state, more = attach(state, spu, now_ms)
+        outputs += more
+    return state, tuple(outputs)
+
+
+def _with_refusal(leading: Leading, wanted: Members) -> tuple[Refusal, ...]:
     """The refusals of a leader that was just refused this set, the latest last."""
     others = tuple(refusal for refusal in leading.refused if refusal.wanted != wanted)
     waited = [refusal.wait_ms for refusal in leading.refused if refusal.wanted == wanted]

@@ -11,7 +11,7 @@ it holds the first record of a leader that it follows, or has passed this test a
   SC could not elect that one for `AHEAD_MS`. Until the SC has spoken, every replica may be live.
 
 A contradiction counts whenever it is heard. The replica is then unfit: its disk is old. A last add
-confirmed that an unclean election took away contradicts nothing (`is_retracted`).
+confirmed that an unclean election took away contradicts nothing (`_is_retracted`).
 
 Neighbours: `spu.replication.unproven_leader`, `spu.replication.leader` and
 `spu.replication.follower`, which act on this. Pure.
@@ -41,7 +41,7 @@ def contradiction(state: ReplicaState, leading: Leading, sender: int, answer: Lo
     if lac < log.leo and (not is_known or term_at(log.history, lac) == answer.lac_term):
         return None
     unclean = state.newest.unclean_term
-    if is_retracted(answer.last_term, unclean, log.history, leading.term):
+    if _is_retracted(answer.last_term, unclean, log.history, leading.term):
         return None
     return (
         f"{OLD}: SPU {sender} knows that offset {lac} of term {format_term(answer.lac_term)} was"
@@ -49,7 +49,7 @@ def contradiction(state: ReplicaState, leading: Leading, sender: int, answer: Lo
     )
 
 
-def is_retracted(last_term: int, unclean_term: int, history: History, term: int) -> bool:
+def _is_retracted(last_term: int, unclean_term: int, history: History, term: int) -> bool:
     """Whether an unclean election may have taken away what a replica whose log ends in
     ``last_term`` knows to be committed, if a leader of ``term`` with this ``history`` says so."""
     if not last_term < unclean_term:

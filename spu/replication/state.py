@@ -60,7 +60,7 @@ class HardState:
     cluster's at ``revision``: it grows when the KV was restored from a backup, where revisions
     start again at a lower number. ``leader_boot`` is the process of the leader to which ``term``
     was promised; it is empty if an earlier version wrote it. ``unclean_term`` is the election term
-    of the last unclean election that the SC recorded.
+    of the last unclean election that the replica was told of.
     """
 
     storage: str

@@ -21,7 +21,7 @@ from sc.controllers import partition, spu
 from sc.controllers.membership import begin, drain, rebalance, resize, steps
 from spu.replication import core, leader
 from tests.sim.cluster import faults
-from tests.sim.mutants import Mutant, edited
+from tests.sim.mutants import Mutant, both, edited
 from tests.sim.small_world import membership
 
 _BEGINNERS: Final = (drain, rebalance, resize, membership)
@@ -76,8 +76,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "another process may answer an attachment": edited(
         leader, "on_log_end", 'progress.boot not in ("", message.boot)', "False"
     ),
-    "a leader keeps what it knew of who has left": edited(
-        core, "_update_partition", "if p.spu in event.replicas", ""
+    "a leader takes another replica for the one that has left": both(
+        edited(core, "_update_partition", "if p.spu in event.replicas", ""),
+        edited(leader, "on_answer", "granted or not before", "True"),
     ),
 }
 

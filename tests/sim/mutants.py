@@ -98,6 +98,17 @@ def edited(target: Any, name: str, before: str, after: str, *users: Any) -> Muta
     return _mutant_in((target, *users), name, made[name])
 
 
+def both(one: Mutant, other: Mutant) -> Mutant:
+    """Two changes at once: each alone does no harm, because the other guard is left."""
+
+    @contextmanager
+    def patched() -> Iterator[None]:
+        with one(), other():
+            yield
+
+    return patched
+
+
 def _same_term(wanted: int, on_disk: int) -> Term:
     return Term(max(wanted, on_disk))
 

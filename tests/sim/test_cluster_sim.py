@@ -78,7 +78,7 @@ FOUND: Final = {
     "a replaced disk keeps its seat": 17,
     "a reader is given what is not committed": 0,
     "a log counts as sealed before that is committed": 1,
-    "a follower takes a seal for any record": 97,
+    "a follower takes a seal for any record": 137,
     "records follow a seal": 1,
     "a move ends while those that leave are live": 0,
     "those that leave go before others are live": 0,
@@ -109,6 +109,17 @@ def test_given_a_deliberate_bug_then_a_life_shows_it(bug: str, seed: int) -> Non
     found = next((life for life in range(seed, seed + NEAR) if fails(life, broken)), None)
     assert found is not None
     run(found)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(4_005_359, id="given-an-unclean-election-and-a-lost-object"),
+        pytest.param(4_000_576, id="given-a-new-replica-in-the-place-of-one-that-left"),
+    ],
+)
+def test_lives_that_once_ended_badly(seed: int) -> None:
+    run(seed)
 
 
 def fails(seed: int, broken: Mutant) -> bool:

@@ -176,7 +176,7 @@ CORNERED: Final = {
 UNHEALED: Final[dict[str, Callable[[], World]]] = {
     "a tombstone is forgotten before it is obeyed": CORNERS["a move has ended"],
     "a leader does not attach who is added": to_come,
-    "a leader keeps what it knew of who has left": deleted_and_wanted,
+    "a leader takes another replica for the one that has left": deleted_and_wanted,
     "what replaced a deleted storage is forgotten": rebuilt,
 }
 #: What has a test of its own below.

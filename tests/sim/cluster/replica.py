@@ -476,6 +476,7 @@ class SimReplica:
             term=Term(hard_state.term),
             revision=hard_state.revision,
             incarnation=hard_state.incarnation,
+            unclean_term=Term(hard_state.unclean_term) or None,
             lrs=live_replicas(hard_state.lrs),
             log_start=log.start,
             leo=log.leo,

@@ -268,6 +268,7 @@ def report_of(
     last_term: int = 0,
     incarnation: int = 0,
     unclean_boot: bool = False,
+    unclean_term: int | None = None,
 ) -> ReplicaReport:
     """A report of a replica that knows its partition's newest revision."""
     return ReplicaReport(
@@ -283,6 +284,7 @@ def report_of(
         last_term=Term(last_term),
         incarnation=incarnation,
         unclean_boot=unclean_boot,
+        unclean_term=None if unclean_term is None else Term(unclean_term),
     )
 
 

@@ -139,6 +139,21 @@ def test_given_a_lost_object_and_a_replica_that_forgot_then_the_election_is_uncl
     assert (status.unclean_term == status.term) is unclean
 
 
+@pytest.mark.parametrize("forgot", [False, True], ids=["clean", "unclean"])
+def test_given_a_lost_object_then_replicas_say_which_election_was_unclean(forgot: bool) -> None:
+    """A replica that was away then would take the log of the others for that of an old disk."""
+    one = {"fit": False, "unclean_boot": True} if forgot else {}
+    told = make_term(0, 2)
+    sessions = [
+        answered(UNLED, 1, term=OLD, incarnation=0, **one),
+        answered(UNLED, 2, term=OLD, incarnation=0, unclean_term=told),
+        answered(UNLED, 3, term=OLD, incarnation=0, unclean_term=make_term(0, 1)),
+    ]
+    status = status_of(view_of(UNLED, *(spu_of(i) for i in (1, 2, 3)), sessions=sessions))
+    assert status.term > told
+    assert status.unclean_term == (status.term if forgot else told)
+
+
 BRING = "bring them back"
 
 

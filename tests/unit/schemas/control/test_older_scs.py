@@ -1,4 +1,4 @@
-"""What an SC of an earlier version is told of sealed logs, and of loads: nothing."""
+"""What an SC of an earlier version is told of sealed logs, loads and unclean elections: nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pytest
 
 from schemas.control.messages import (
     ARCHIVE_PROTOCOL,
+    CONTROLLERS_PROTOCOL,
     LOAD_PROTOCOL,
     SEAL_PROTOCOL,
+    UNCLEAN_PROTOCOL,
     Heartbeat,
     Hello,
     HelloPart,
@@ -17,7 +19,7 @@ from schemas.control.messages import (
     Report,
 )
 from schemas.control.older_scs import for_protocol, hello_for
-from schemas.ids import StorageId
+from schemas.ids import StorageId, make_term
 from tests.unit.spu.builders import UID
 
 OPEN = ReplicaReport(uid=UID, storage_id=StorageId("s"), leo=9)
@@ -52,3 +54,13 @@ def test_given_an_sc_that_knows_no_loads_then_it_hears_of_none() -> None:
     assert for_protocol(message, SEAL_PROTOCOL) == hello(SEALED, seals=True)
     assert hello_for(message, SEAL_PROTOCOL) == hello(SEALED, seals=True)
     assert for_protocol(Report(replicas=(hot,)), ARCHIVE_PROTOCOL) == Report(replicas=(OPEN,))
+
+
+def test_given_an_sc_that_does_not_ask_for_unclean_elections_then_it_hears_of_none() -> None:
+    hot = SEALED.model_copy(update={"load": LoadReport(parts=2)})
+    report = hot.model_copy(update={"unclean_term": make_term(0, 3)})
+    message = hello(report, seals=True)
+    assert for_protocol(message, UNCLEAN_PROTOCOL) == message
+    assert for_protocol(message, CONTROLLERS_PROTOCOL) == hello(hot, seals=True)
+    assert hello_for(message, CONTROLLERS_PROTOCOL) == hello(hot, seals=True)
+    assert for_protocol(Report(replicas=(report,)), None) == Report(replicas=(OPEN,))

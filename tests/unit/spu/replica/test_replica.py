@@ -289,6 +289,16 @@ async def test_given_a_later_incarnation_without_a_leader_then_it_leads_no_more_
     assert (replica.report().incarnation, replica.report().revision) == (1, 3)
 
 
+async def test_given_an_unclean_election_then_it_is_told_although_the_object_returns_without_it(
+    spu: Spu,
+) -> None:
+    replica = await spu.serve()
+    assert replica.report().unclean_term is None
+    await spu.host.assign(assign(assignment_of(revision=8, unclean_term=TERM)))
+    await spu.host.assign(assign(assignment_of(leader=None, term=make_term(0, 0), revision=9)))
+    assert (replica.report().revision, replica.report().unclean_term) == (9, TERM)
+
+
 # Failing
 
 

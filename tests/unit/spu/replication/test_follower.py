@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from schemas.ids import make_term
 from spu.replication.events import (
     AdvanceLogStart,
     AppendBatches,
@@ -139,6 +142,39 @@ def test_given_a_cut_of_what_was_committed_then_unfit_and_nothing_is_cut() -> No
     assert isinstance(record, PersistHardState)
     assert "4 was committed" in str(record.hard_state.unfit)
     assert dialogue.state.log.leo == 6
+
+
+@pytest.mark.parametrize(
+    ("unclean", "discards"),
+    [
+        pytest.param(0, False, id="given-clean-elections-only-then-kept"),
+        pytest.param(TERM, True, id="given-an-unclean-one-before-the-leader-s-then-discarded"),
+        pytest.param(NEXT, True, id="given-that-of-the-leader-then-discarded"),
+        pytest.param(make_term(0, 3), False, id="given-a-later-one-then-kept-for-its-leader"),
+        pytest.param(3, False, id="given-one-that-the-log-has-seen-then-kept"),
+    ],
+)
+def test_a_cut_of_what_was_committed(unclean: int, discards: bool) -> None:
+    dialogue = Dialogue(
+        ReplicaState(
+            1, "boot", HardState("b"), LogView(0, 6, 6, (TermStart(3, 0),)), 4, proven=True
+        )
+    )
+    dialogue.keep(replace(learned(2, NEXT), unclean_term=unclean))
+    dialogue.keep(Received(0, Attach(NEXT, 1)))
+    dialogue.keep(Received(0, Truncate(NEXT, 1, "boot", 0, 0)))
+    assert (dialogue.state.newest.unfit is not None) is discards
+    assert dialogue.state.log.leo == 6
+
+
+def test_given_an_object_that_returned_then_the_unclean_election_is_not_forgotten() -> None:
+    dialogue = Dialogue(idle())
+    dialogue.keep(replace(learned(2), unclean_term=TERM))
+    for revision in (2, 3):
+        dialogue.keep(learned(revision))
+        assert dialogue.state.newest.unclean_term == TERM
+    dialogue.keep(replace(learned(4, NEXT), unclean_term=NEXT))
+    assert dialogue.state.newest.unclean_term == NEXT
 
 
 def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> None:

@@ -365,7 +365,7 @@ def test_given_one_that_is_refused_then_others_may_join() -> None:
     dialogue.now_ms += RETRY_MS
     assert requests(dialogue.keep(Tick())) == ["SPU 1 joins"]
     assert requests(dialogue.keep(learned(4, TERM, 0, A))) == ["SPU 2 joins"]
-    assert dialogue.keep(learned(5, TERM, 0, A)) == ()
+    assert not requests(dialogue.keep(learned(5, TERM, 0, A)))
 
 
 def test_given_refusals_without_end_then_each_doubles_the_wait_and_a_grant_forgets_them() -> None:
@@ -375,7 +375,12 @@ def test_given_refusals_without_end_then_each_doubles_the_wait_and_a_grant_forge
     for revision, wait_ms in enumerate(
         (RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, REFUSED_MAX_MS, REFUSED_MAX_MS), start=2
     ):
-        assert not requests(dialogue.keep(learned(revision, TERM, 0, A)))
+        outputs = dialogue.keep(learned(revision, TERM, 0, A))
+        # From the second one on, the logs are compared once more.
+        again = attachments(outputs, 1)
+        assert bool(again) is (revision > 2)
+        for number in again:
+            joined(dialogue, 1, number)
         dialogue.now_ms += wait_ms - 1
         assert not requests(dialogue.keep(Tick()))
         dialogue.now_ms += 1
@@ -384,6 +389,31 @@ def test_given_refusals_without_end_then_each_doubles_the_wait_and_a_grant_forge
     leading_now = dialogue.state.leading
     assert leading_now is not None
     assert not leading_now.refused
+
+
+def test_given_another_replica_in_the_place_of_one_that_joins_then_a_refusal_shows_it() -> None:
+    """The SPU deleted its replica and has a new one, all while the leader heard nothing of it and
+    had nothing to push."""
+    dialogue = leading(A, minimum=1)
+    dialogue.tell(Flushed(1))
+    joined(dialogue, 1, 1)
+    dialogue.keep(learned(2, TERM, 0, A))
+    dialogue.now_ms += RETRY_MS
+    assert requests(dialogue.keep(Tick())) == ["SPU 1 joins"]
+    (number,) = attachments(dialogue.keep(learned(3, TERM, 0, A)), 1)
+    dialogue.keep(Received(1, LogEnd(TERM, number, "boot 1", "b2", 0, 0)))
+    (request,) = dialogue.keep(Received(1, AppendAck(TERM, number, 1, 1)))
+    assert isinstance(request, RequestLrsChange)
+    assert request.lrs == (A, Member(1, "b2"))
+
+
+def attachments(outputs: tuple[Output, ...], spu: int) -> list[int]:
+    """The numbers of those that a leader began with a follower in these outputs."""
+    return [
+        output.message.attach
+        for output in outputs
+        if isinstance(output, Send) and output.to == spu and isinstance(output.message, Attach)
+    ]
 
 
 def requests(outputs: tuple[Output, ...]) -> list[str]:
