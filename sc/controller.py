@@ -31,6 +31,7 @@ from sc.controllers.actions import (
     UnregisterSpu,
 )
 from sc.controllers.streams.records import is_fixed
+from sc.dispatch.affected import keys_of
 from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_health import PATIENCE_S, PROBE_S
 from sc.dispatch.kv_updater import KvUpdater, written_at
@@ -612,7 +613,8 @@ class Controller:
         cause = new_cause(why)
         for kind, names in self.view.store.names().items():
             for name in names:
-                self.queue.add(Key(kind, name), cause)
+                for key in keys_of(kind, name):
+                    self.queue.add(key, cause)
 
     def _look_at_streams(self, buckets: frozenset[int]) -> None:
         """Look at the streams of buckets that this SC works for from now on."""
@@ -652,7 +654,8 @@ class Controller:
             for start in range(0, len(names), RESYNC_SLICE):
                 await self._make_room()
                 for name in names[start : start + RESYNC_SLICE]:
-                    self.queue.add(Key(kind, name), cause)
+                    for key in keys_of(kind, name):
+                        self.queue.add(key, cause)
 
     async def _make_room(self) -> None:
         with suppress(TimeoutError):

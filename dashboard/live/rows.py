@@ -169,7 +169,7 @@ def stream_rows(state: ClusterState) -> dict[str, Row]:
         stream.name: {
             "name": stream.name,
             "state": stream.status.state.value,
-            "reason": stream.status.reason or "",
+            "reason": stream.status.told,
             "epoch": stream.status.current_epoch,
             "segments": stream.status.segments,
             "queued": stream.status.queued,

@@ -9,6 +9,7 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spelling import nearest
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic
 
 #: The condition that every kind has: the object is deleted.
@@ -31,6 +32,11 @@ def state_of(obj: Object) -> str:
     return str(state)
 
 
+def reason_of(obj: Object) -> str:
+    """Why an object is not as it should be, in words; empty if nothing is told."""
+    return obj.status.told if isinstance(obj, Stream) else obj.status.reason or ""
+
+
 def is_current(obj: Object) -> bool:
     """Whether the status is about the current spec, not about an earlier generation."""
     observed: int = obj.status.observed_generation
@@ -51,6 +57,7 @@ def states_of(cls: type[Object]) -> list[str]:
 def conditions_of(cls: type[Object]) -> list[str]:
     """What can be waited for: the states of a kind, and conditions besides them."""
     more = [WRITABLE, SETTLED] if cls in (Partition, Topic) else []
+    more += [SETTLED] if cls is Stream else []
     more += [DRAINED] if cls is Spu else []
     more += [SEALED] if cls is Topic else []
     return [DELETED, *more, *states_of(cls)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import ScClient
-from runnel.admin.states import DELETED, DRAINED, SEALED, SETTLED, WRITABLE, state_of
+from runnel.admin.states import DELETED, DRAINED, SEALED, SETTLED, WRITABLE, reason_of, state_of
 from runnel.admin.watch import Watch
 from schemas.errors import (
     DeadlineExceededError,
@@ -20,6 +20,7 @@ from schemas.errors import (
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, is_writable
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic, TopicResolution
 
 _POLL_S: Final = 0.1
@@ -171,12 +172,14 @@ def _arrived(obj: Object, wanted: str, generation: int) -> bool:
 def _is_settled(obj: Object) -> bool:
     if isinstance(obj, Partition):
         return not obj.spec.moves
+    if isinstance(obj, Stream):
+        return obj.status.moves is None
     placed = isinstance(obj, Topic) and obj.status.resolution is TopicResolution.PROVISIONED
     return placed and not obj.status.moving
 
 
 def _sentence(obj: Object, generation: int) -> str:
-    reason = getattr(obj.status, "reason", None)
+    reason = reason_of(obj)
     because = f": {reason}" if reason else ""
     stale = (
         f" (as of generation {obj.status.observed_generation}; the spec is at {generation})"

@@ -189,7 +189,7 @@ def _stream(obj: Object) -> list[tuple[str, str, bool]]:
         ("EPOCH", _number(status.current_epoch), False),
         ("SEGMENTS", _number(status.segments), False),
         ("REPLICAS", str(obj.spec.replication_factor), False),
-        ("REASON", printable(status.reason or ""), False),
+        ("REASON", printable(status.told), False),
         ("QUEUED", _number(status.queued), True),
         ("TAGS", printable(",".join(obj.spec.tags)) or "-", True),
     ]

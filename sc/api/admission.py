@@ -132,13 +132,6 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
             _admit_rows(new.spec, known=old.spec)
             if too_large(old, 0) is None:
                 _admit_size(new, store)
-        case Stream(), Stream():
-            if new.spec.replication_factor != old.spec.replication_factor:
-                raise InvalidRequestError(
-                    "spec.replicationFactor: cannot change from"
-                    f" {old.spec.replication_factor} to {new.spec.replication_factor} in this"
-                    " version; create another stream"
-                )
         case _:
             pass
 

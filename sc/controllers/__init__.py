@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from sc.controllers import partition, spu, spu_group, topic
 from sc.controllers.actions import Action, Key
-from sc.controllers.membership import rebalance
+from sc.controllers.membership import rebalance, segments
 from sc.controllers.streams import controller as stream
 from sc.store.view import View
 
@@ -24,6 +24,7 @@ CONTROLLERS: Mapping[str, Reconcile] = {
     "Partition": partition.reconcile,
     "Stream": stream.reconcile,
     "Rebalance": rebalance.reconcile,
+    segments.KIND: segments.reconcile,
 }
 
 __all__ = ["CONTROLLERS", "Action", "Key", "Reconcile", "reconcile"]

@@ -38,6 +38,15 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TellMoves:
+    """Say in a stream's status how its replicas move, None once they do not, if it is still at the
+    revision of this copy. The SC that leads moves replicas, whoever works for the stream."""
+
+    stream: Stream
+    moves: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class WritePartitionSpec:
     """Replace the spec of a partition, if it is still at the revision of this copy."""
 
@@ -201,6 +210,7 @@ class Step:
 
 KvAction = (
     WriteStatus
+    | TellMoves
     | WritePartitionSpec
     | BeginMove
     | EndMove

@@ -30,7 +30,7 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.controllers.membership.resize import Wanted, resize, settings_for_now
+from sc.controllers.membership.resize import of_topic, resize, settings_for_now
 from sc.controllers.placing import NotPlaced, Placed, named_by, place_new
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic_size import chunks, map_too_large, topic_bytes
@@ -157,9 +157,9 @@ def _provision(
     missing = [i for i in range(topic.spec.partition_count) if i not in existing]
     actions: list[Action] = []
     log = topic.spec.log_settings
-    wanted = Wanted(topic.spec)
+    wanted = of_topic(topic.spec)
     specs = {
-        p.spec.index: p.spec.model_copy(
+        p.name: p.spec.model_copy(
             update={
                 "log": settings_for_now(wanted, p, log),
                 "archived_before": _archived_before(topic, p.spec),
@@ -168,11 +168,11 @@ def _provision(
         )
         for p in partitions
     }
-    resizing = resize(view, topic.spec, wanted, partitions, specs, now_ms)
+    resizing = resize(view, wanted, partitions, specs, now_ms)
     for partition in partitions:
-        if (move := resizing.begun.get(partition.spec.index)) is not None:
+        if (move := resizing.begun.get(partition.name)) is not None:
             actions.append(move)
-        elif (spec := specs[partition.spec.index]) != partition.spec and not partition.deleting:
+        elif (spec := specs[partition.name]) != partition.spec and not partition.deleting:
             actions.append(WritePartitionSpec(partition, spec))
     if resizing.until_ms is not None:
         actions.append(WakeAt(Key("Topic", topic.name), resizing.until_ms))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sc.controllers.actions import Key
+from sc.controllers.membership import segments
 from sc.controllers.spu_group import is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.partition import (
@@ -17,7 +18,7 @@ from schemas.objects.partition import (
 from schemas.objects.rebalance import Rebalance, RebalanceResolution
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
-from schemas.objects.stream import StreamState
+from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
 
 #: Topics whose placement, or the reason why there is none, depends on the SPUs there are.
@@ -57,17 +58,27 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                     for other in store.objects(Rebalance):
                         if other.status.resolution is RebalanceResolution.PENDING:
                             yield Key("Rebalance", other.name)
+                case Stream():
+                    yield from _other_replicas(change)
                 case Topic() if change.new is None:
                     for partition in store.partitions_of("Topic", subject.name):
                         yield Key("Partition", partition.name)
                 case Partition():
                     if _concerns_owner(change, subject.spec.owner.kind):
                         yield Key(subject.spec.owner.kind, subject.spec.owner.name)
+                    yield from _moving_segment(change, store)
                     yield from _those_that_empty(change, store)
                     yield from _after_move(change, store)
                     yield from _when_whole(change, store)
                 case _:
                     pass
+
+
+def keys_of(kind: str, name: str) -> Iterator[Key]:
+    """All keys that are reconciled for an object."""
+    yield Key(kind, name)
+    if kind == Stream.kind_name():
+        yield Key(segments.KIND, name)
 
 
 def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
@@ -98,6 +109,8 @@ def _movers(store: LocalStore) -> Iterator[Key]:
             yield Key("Spu", spu.name)
     for name in store.topics_moving():
         yield Key("Topic", name)
+    for name in store.streams_moving():
+        yield Key(segments.KIND, name)
     for rebalance in store.objects(Rebalance):
         if rebalance.status.resolution is RebalanceResolution.MOVING:
             yield Key("Rebalance", rebalance.name)
@@ -109,6 +122,17 @@ def _waiting(store: LocalStore) -> Iterator[Key]:
         yield Key("Topic", name)
     for name in store.streams_in(*_GROWING):
         yield Key("Stream", name)
+
+
+def _other_replicas(change: ObjectChanged) -> Iterator[Key]:
+    """The stream whose replicas have to move, if this change is why."""
+    old, new = change.old, change.new
+    if not isinstance(new, Stream):
+        return
+    wants = isinstance(old, Stream) and old.spec.replication_factor != new.spec.replication_factor
+    told = isinstance(old, Stream) and old.status.moves is None and new.status.moves is not None
+    if wants or told:
+        yield Key(segments.KIND, new.name)
 
 
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
@@ -153,6 +177,16 @@ def _truncating(partition: Partition) -> tuple[int, str | None] | None:
     return offset, partition.status.reason if offset < wanted else None
 
 
+def _moving_segment(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
+    """The stream whose replicas move, if this change lets it raise the minimum of a segment."""
+    old, new = change.old, change.new
+    if not isinstance(old, Partition) or not isinstance(new, Partition):
+        return
+    owner = new.spec.owner
+    if owner.kind == "Stream" and _has_more_to_rely_on(old, new) and store.is_moving(owner):
+        yield Key(segments.KIND, owner.name)
+
+
 def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
     """Who may go on when a partition has ended its move, or has a leader again."""
     old, new = change.old, change.new
@@ -167,8 +201,8 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         for spu_id in new.spec.holders:
             if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
                 yield Key("Spu", spu.name)
-        if new.spec.owner.kind == "Topic" and store.is_moving(new.spec.owner.name):
-            yield Key("Topic", new.spec.owner.name)
+        if store.is_moving(owner := new.spec.owner):
+            yield Key("Topic" if owner.kind == "Topic" else segments.KIND, owner.name)
 
 
 def _those_that_empty(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:

@@ -26,6 +26,7 @@ from sc.controllers.actions import (
     RestoreTopic,
     RewriteSpu,
     Step,
+    TellMoves,
     WritePartitionSpec,
     WriteSpuSpec,
     WriteStatus,
@@ -95,6 +96,9 @@ class KvUpdater:
         match action:
             case WriteStatus(obj, status):
                 return [self._unchanged(obj)], [self._put(obj.with_status(status))]
+            case TellMoves(stream, moves):
+                status = stream.status.model_copy(update={"moves": moves})
+                return [self._unchanged(stream)], [self._put(stream.with_status(status))]
             case WritePartitionSpec(partition, spec):
                 return [self._unchanged(partition)], [self._respec(partition, spec)]
             case BeginMove(partition, spec, spus):

@@ -47,6 +47,7 @@ from sc.controllers.actions import (
     SessionAction,
     Settle,
     Step,
+    TellMoves,
     UnregisterSpu,
     WakeAt,
     WritePartitionSpec,
@@ -273,6 +274,7 @@ class ControllerLoop:
         match action:
             case (
                 WriteStatus()
+                | TellMoves()
                 | WritePartitionSpec()
                 | BeginMove()
                 | EndMove()
@@ -370,7 +372,7 @@ def _subject(action: KvAction) -> dict[str, str]:
         case WriteStatus(obj, status):
             resolution = getattr(status, "resolution", None)
             return {"object": f"{obj.kind}/{obj.name}", "resolution": str(resolution)}
-        case MarkDeleting(obj) | RemoveObject(obj) | RestoreTopic(obj, _):
+        case MarkDeleting(obj) | RemoveObject(obj) | RestoreTopic(obj, _) | TellMoves(obj, _):
             return {"object": f"{obj.kind}/{obj.name}"}
         case (
             WritePartitionSpec(partition, _)

@@ -19,7 +19,7 @@ from functools import cache
 from typing import TypeVar
 
 from schemas.control.messages import Peer, Tombstone
-from schemas.objects.metadata import Object
+from schemas.objects.metadata import Object, OwnerReference
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.stream import Stream, StreamState
@@ -91,6 +91,7 @@ class LocalStore:
         self._kept_by_incarnation: Counter[int] = Counter()
         self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
         self._topics_moving: set[str] = set()
+        self._streams_moving: set[str] = set()
         self._stream_by_uid: dict[str, str] = {}
         self._streams_by_state: dict[StreamState, set[str]] = defaultdict(set)
         self._bells: dict[str, int] = {}
@@ -191,9 +192,14 @@ class LocalStore:
         """Names of the topics whose replicas are being moved, sorted."""
         return sorted(self._topics_moving)
 
-    def is_moving(self, topic: str) -> bool:
-        """Whether the replicas of a topic are being moved."""
-        return topic in self._topics_moving
+    def is_moving(self, owner: OwnerReference) -> bool:
+        """Whether the replicas of a topic or a stream are being moved."""
+        names = self._streams_moving if owner.kind == "Stream" else self._topics_moving
+        return owner.name in names
+
+    def streams_moving(self) -> list[str]:
+        """Names of the streams whose replicas are being moved, sorted."""
+        return sorted(self._streams_moving)
 
     def stream_by_uid(self, uid: str) -> str | None:
         """The name of a stream."""
@@ -291,6 +297,8 @@ class LocalStore:
             case Stream():
                 self._stream_by_uid[new.uid] = new.name
                 self._streams_by_state[new.status.state].add(new.name)
+                if new.status.moves is not None:
+                    self._streams_moving.add(new.name)
             case Partition():
                 for spu_id in new.spec.holders:
                     self._partitions_by_replica[spu_id].add(new.name)
@@ -321,6 +329,7 @@ class LocalStore:
             case Stream():
                 self._stream_by_uid.pop(old.uid, None)
                 self._streams_by_state[old.status.state].discard(old.name)
+                self._streams_moving.discard(old.name)
             case Partition():
                 for spu_id in old.spec.holders:
                     self._partitions_by_replica[spu_id].discard(old.name)

@@ -212,6 +212,14 @@ class StreamStatus(Status):
     """How many segments the current epoch has."""
     queued: int | None = None
     """Accepted requests that wait for their turn."""
+    moves: str | None = None
+    """While replicas of its segments are added and removed: how far that is, and what is in the
+    way."""
+
+    @property
+    def told(self) -> str:
+        """All that is told of why it is not as it should be: empty if it is."""
+        return "; ".join(filter(None, (self.reason, self.moves)))
 
 
 class StreamMetadata(Metadata):

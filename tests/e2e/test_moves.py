@@ -52,8 +52,19 @@ def test_the_page_moves_replicas_and_a_restart_loses_nothing(runnel: Command) ->
     assert "drainTo" not in runnel.json("get", "spu", "spu-1")["spec"]
     runnel("scale", "topic", "orders", "--replication-factor", "3")
     runnel("wait", "topic", "orders", "--for", "settled")
+    runnel("create", "stream", "clicks", "--segments", "2")
+    runnel("produce", "clicks", "--stream", stdin="".join(f"{n}\n" for n in range(1_000)))
+    runnel("stream", "seal", "clicks", "--yes")
+    for factor in ("3", "1", "2"):
+        runnel("scale", "stream", "clicks", "--replication-factor", factor)
+        runnel("wait", "stream", "clicks", "--for", "settled")
+    partitions = runnel.json("get", "partitions")["items"]
+    live = [len(p["status"]["lrs"]) for p in partitions if p["spec"]["owner"]["kind"] == "Stream"]
+    assert live == [2, 2]
     assert runnel("cluster", "restart") == "restarted sc-0, spu-0, spu-1, spu-2\n"
     read = runnel("consume", "orders", "--from-beginning", "--no-follow").split()
+    assert sorted(map(int, read)) == list(range(1_000))
+    read = runnel("consume", "clicks", "--stream", "--from-beginning", "--no-follow").split()
     assert sorted(map(int, read)) == list(range(1_000))
 
 

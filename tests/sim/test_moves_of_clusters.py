@@ -97,7 +97,7 @@ def a_topic_grows() -> None:
         world.network.cut(1, peer, both=True)
     wanted_on(world, 1, 2, 3)
     topic = TopicSpec(partitions=1, replication_factor=3)
-    wanted, log = resize.Wanted(topic), LogSettings(min_in_sync_replicas=2)
+    wanted, log = resize.of_topic(topic), LogSettings(min_in_sync_replicas=2)
 
     def look() -> None:
         before = found(world)

@@ -31,6 +31,7 @@ _EPOCHS_SHOWN = 10
 #: Paths that say nothing in a history: numbers of a run are stored now and then.
 _UNTOLD = {
     "status.reason",
+    "status.moves",
     "status.observedGeneration",
     *(f"status.{field.alias}" for field in PipelineProgress.model_fields.values()),
     "status.lastSeen",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from runnel.admin.states import is_current, state_of
+from runnel.admin.states import is_current, reason_of, state_of
 from schemas.ids import format_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
@@ -44,8 +44,8 @@ def explain_state(obj: Object) -> list[str]:
     state = state_of(obj)
     meaning = _MEANINGS.get((obj.kind, state), "")
     lines = [f"{state}: {meaning.format(name=obj.name)}" if meaning else state]
-    if obj.status.reason:
-        lines.append(f"because {obj.status.reason}")
+    if reason := reason_of(obj):
+        lines.append(f"because {reason}")
     if getattr(obj.status, "writable", None) is False:
         lines.append("not writable: records that are sent wait, or are refused")
     if isinstance(obj, Partition) and obj.status.unclean_term is not None:

@@ -13,6 +13,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import find_kind
 from schemas.objects.metadata import Object
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic
 
 
@@ -31,16 +32,19 @@ def scale(
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How many replicas a topic's partitions have.", show_default=False
+            min=1,
+            help="How many replicas the partitions of a topic have, or the segments of a stream.",
+            show_default=False,
         ),
     ] = None,
     dry_run: DryRunOption = False,
     sc: ScOption = None,
 ) -> None:
-    """Change the number of SPUs of a group, of partitions of a topic, or of their replicas.
+    """Change the number of SPUs of a group, of partitions of a topic, or of replicas.
 
     SPUs that a smaller group has no place for give their replicas to others first. Replicas of a
-    topic are added and removed while it is used; to wait: runnel wait topic NAME --for settled
+    topic or a stream are added and removed while it is used; to wait: runnel wait topic NAME --for
+    settled. For the segments of a stream, see: runnel stream scale
     """
     cls = find_kind(kind)
     field, wanted = _wanted(cls, replicas, partitions, replication_factor)
@@ -53,7 +57,7 @@ def scale(
             )
         before = _number(found, field)
         tried = " (dry run)" if dry_run else ""
-        label, noun = f"{cls.kind_name().lower()}/{name}", _NOUNS[field, cls]
+        label, noun = f"{cls.kind_name().lower()}/{found.name}", _NOUNS[field, cls]
         if before == wanted:
             print(f"{label} unchanged: {count(wanted, noun)}{tried}")
             return
@@ -65,6 +69,7 @@ _NOUNS = {
     ("replicas", SpuGroup): "SPU",
     ("partitions", Topic): "partition",
     ("replicationFactor", Topic): "replica",
+    ("replicationFactor", Stream): "replica",
 }
 
 
@@ -83,11 +88,20 @@ def _wanted(
             "for a topic, give either --partitions N, or --replication-factor N for how many"
             " replicas they have"
         )
-    raise InvalidRequestError(f"{cls.PLURAL} have no number to change; spugroups and topics have")
+    if cls is Stream:
+        raise InvalidRequestError(
+            "for a stream, give --replication-factor N, for how many replicas its segments have;"
+            " more or fewer segments: runnel stream scale NAME --segments N"
+        )
+    raise InvalidRequestError(
+        f"{cls.PLURAL} have no number to change; spugroups, topics and streams have"
+    )
 
 
 def _number(obj: Object, field: str) -> int:
     if isinstance(obj, SpuGroup):
         return obj.spec.replicas
+    if isinstance(obj, Stream):
+        return obj.spec.replication_factor
     assert isinstance(obj, Topic)  # noqa: S101 - `_wanted` refuses all others
     return obj.spec.partition_count if field == "partitions" else obj.spec.replica_count

@@ -1,7 +1,8 @@
-"""A placed topic that wants other replicas: another number of them, or other rows. Pure."""
+"""An owner that wants other replicas of its partitions: another number, or other rows. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,58 +19,73 @@ from sc.controllers.placing import decided_at_ms, returning
 from sc.scheduler.row_changes import extended, shrunk
 from sc.store.view import Liveness, View
 from schemas.objects.partition import Partition, PartitionSpec
+from schemas.objects.stream import StreamSpec
 from schemas.objects.topic import LogSettings, TopicSpec
 
 #: Progress is told in steps of so many percent: each is a write.
 _STEP: Final = 10
+#: What is told when the first move is about to begin.
+BEGINNING: Final = "its replicas are being moved: 0 % done"
 
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """What to begin now, by the index of the partition, and what to tell; None if all is as the
-    topic wants it. ``until_ms``: when to look again, if nothing happens before."""
+    """What to begin now, by the name of the partition, and what to tell; None if all is as the
+    owner wants it. ``until_ms``: when to look again, if nothing happens before."""
 
-    begun: dict[int | None, BeginMove]
+    begun: dict[str, BeginMove]
     reason: str | None
     until_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which replicas a topic wants for its partitions."""
+    """Which replicas an owner wants for each of its partitions: so many, or those in ``rows``, by
+    the index of the partition."""
 
-    def __init__(self, topic: TopicSpec) -> None:
-        self._rows = None
-        if topic.assignment is not None:
-            self._rows = {row.id: row.replicas for row in topic.assignment}
-        self._count = topic.replica_count
+    count: int
+    ignore_racks: bool = False
+    rows: Mapping[int, tuple[int, ...]] | None = None
 
     def row(self, partition: Partition) -> tuple[int, ...] | None:
-        """The row that the topic's owner wrote for a partition, if there is one."""
+        """The row that somebody wrote for a partition, if there is one."""
         index = partition.spec.index
-        return None if self._rows is None or index is None else self._rows.get(index)
+        return None if self.rows is None or index is None else self.rows.get(index)
 
     def is_met(self, partition: Partition) -> bool:
         """Whether a partition is to be held by the SPUs that its spec names."""
         if (row := self.row(partition)) is not None:
             return row == partition.spec.replicas
-        return self._rows is not None or len(partition.spec.replicas) == self._count
+        return self.rows is not None or len(partition.spec.replicas) == self.count
+
+
+def of_topic(topic: TopicSpec) -> Wanted:
+    """Which replicas a topic wants."""
+    rows = None
+    if topic.assignment is not None:
+        rows = {row.id: row.replicas for row in topic.assignment}
+    return Wanted(topic.replica_count, topic.ignore_rack_assignment, rows)
+
+
+def of_stream(stream: StreamSpec) -> Wanted:
+    """Which replicas a stream wants."""
+    return Wanted(stream.replication_factor)
 
 
 def resize(
     view: View,
-    topic: TopicSpec,
     wanted: Wanted,
     partitions: list[Partition],
-    specs: dict[int | None, PartitionSpec],
+    specs: Mapping[str, PartitionSpec],
     now_ms: int,
 ) -> Resizing:
-    """The moves of a topic's partitions, as many as may begin now. ``specs``: what each is to be
-    apart from its replicas."""
+    """The moves of an owner's partitions, as many as may begin now. ``specs``: what each is to be
+    apart from its replicas, by name, where that is another one than it has."""
     left = [p for p in partitions if not p.deleting and not wanted.is_met(p)]
     waiting = [p for p in partitions if not p.deleting and (p.spec.moves or not wanted.is_met(p))]
     if not waiting:
         return Resizing({}, None)
-    begun: dict[int | None, BeginMove] = {}
+    begun: dict[str, BeginMove] = {}
     obstacle: str | None = None
     until_ms: int | None = None
     if left and (away := returning(view, now_ms)):
@@ -77,17 +93,17 @@ def resize(
         until_ms = decided_at_ms(view, now_ms)
     budget = Budget(view)
     for partition in left:
-        spec = specs.get(partition.spec.index, partition.spec)
+        spec = specs.get(partition.name, partition.spec)
         copy = partition.model_copy(update={"spec": spec})
         if (row := wanted.row(copy)) is None:
-            found = _begin(view, topic, copy, budget, now_ms)
+            found = _begin(view, wanted, copy, budget, now_ms)
         else:
             why = may_move(view, copy)
             found = begin(view, copy, respecified(copy, row), budget) if why is None else why
         if isinstance(found, str):
             obstacle = obstacle or found
         elif found is not None:
-            begun[partition.spec.index] = BeginMove(partition, found.spec, found.spus)
+            begun[partition.name] = BeginMove(partition, found.spec, found.spus)
     done = 100 * (len(partitions) - len(waiting)) // max(1, len(partitions))
     reason = f"its replicas are being moved: {done // _STEP * _STEP} % done"
     said = reason if obstacle is None else f"{reason}; {obstacle}"
@@ -106,28 +122,28 @@ def settings_for_now(wanted: Wanted, partition: Partition, log: LogSettings) -> 
 
 
 def _begin(
-    view: View, topic: TopicSpec, partition: Partition, budget: Budget, now_ms: int
+    view: View, wanted: Wanted, partition: Partition, budget: Budget, now_ms: int
 ) -> BeginMove | str | None:
     if (why := may_move(view, partition)) is not None:
         return why
-    ignore_racks, wanted = topic.ignore_rack_assignment, topic.replica_count
+    ignore_racks, count = wanted.ignore_racks, wanted.count
     seats = row_of(view, partition.spec.replicas, budget)
-    if len(seats) > wanted:
+    if len(seats) > count:
         lost = {i for i in partition.spec.replicas if view.liveness(i, now_ms) is Liveness.OFFLINE}
         kept = shrunk(
             seats,
-            wanted,
+            count,
             keep=partition.status.leader,
             lost=lost,
             ignore_racks=ignore_racks,
         )
         return begin(view, partition, respecified(partition, kept), budget)
     able = candidates(view, partition, budget)
-    while len(seats) < wanted:
+    while len(seats) < count:
         found = extended(seats, able, ignore_racks=ignore_racks)
         if found is None:
             return (
-                f"replicationFactor {wanted} needs {wanted} SPUs, and {len(seats)} that are online"
+                f"replicationFactor {count} needs {count} SPUs, and {len(seats)} that are online"
                 " have room"
             )
         seats.append(found)

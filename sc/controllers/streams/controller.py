@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from sc.controllers.actions import Action, Key, Read, Settle, WakeAt, WriteStatus
+from sc.controllers.membership.resize import BEGINNING, of_stream
 from sc.controllers.streams import workflows
 from sc.controllers.streams.auto_scale import loads_of
 from sc.controllers.streams.steps import Pass, Progress
@@ -117,11 +118,17 @@ def _status(of: Pass, progress: Progress) -> StreamStatus:
     if state is None:
         return of.stream.status.model_copy(update={"reason": progress.reason})
     running = 0 if state.request is None else 1
+    moves = of.stream.status.moves
+    if moves is None and state.observed_generation != of.stream.status.observed_generation:
+        # Who moves them may not have heard of it yet, and whoever waits for them must not be early.
+        wanted = of_stream(of.stream.spec)
+        moves = None if all(map(wanted.is_met, of.partitions())) else BEGINNING
     return StreamStatus(
         state=state.state,
         current_epoch=state.epoch,
         segments=state.segments if state.epoch is not None else None,
         queued=len(of.accepted.waiting) - running or None,
+        moves=moves,
         observed_generation=state.observed_generation,
         reason=progress.reason,
     )

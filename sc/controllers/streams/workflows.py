@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sc.controllers.actions import Step
+from sc.controllers.membership.resize import of_stream, settings_for_now
 from sc.controllers.streams.auto_scale import loads_of, wanted
 from sc.controllers.streams.records import (
     EpochEntry,
@@ -184,15 +185,16 @@ def _begin_scale(
 
 def update(of: Pass, state: StateRecord) -> Progress:
     """Bring the settings of all open segments in line with the spec."""
-    log = of.stream.spec.log_settings
-    changed = [
-        p
+    log, replicas = of.stream.spec.log_settings, of_stream(of.stream.spec)
+    respec = [
+        (p, p.spec.model_copy(update={"log": settings}))
         for p in of.partitions()
-        if p.spec.desired is DesiredState.OPEN and not p.deleting and p.spec.log != log
+        if p.spec.desired is DesiredState.OPEN
+        and not p.deleting
+        and p.spec.log != (settings := settings_for_now(replicas, p, log))
     ]
-    if changed:
-        respec = tuple((p, p.spec.model_copy(update={"log": log})) for p in changed[:AT_ONCE])
-        return Progress(of.step(state, respec=respec, same_owner=True))
+    if respec:
+        return Progress(of.step(state, respec=tuple(respec[:AT_ONCE]), same_owner=True))
     after = state.model_copy(
         update={"state": StreamState.ACTIVE, "observed_generation": of.stream.generation}
     )
@@ -320,9 +322,13 @@ def seal(of: Pass, state: StateRecord) -> Progress:
 
 
 def refuse(of: Pass, state: StateRecord) -> Progress:
-    """A sealed stream: requests that waited behind the seal fail."""
+    """A sealed stream: requests that waited behind the seal fail. Of a changed spec nothing is left
+    to do but to note it: `sc.controllers.membership.segments` moves replicas."""
     if not of.accepted.waiting:
-        return Progress()
+        if state.observed_generation == of.stream.generation:
+            return Progress()
+        noted = state.model_copy(update={"observed_generation": of.stream.generation})
+        return Progress(of.step(noted, same_owner=True))
     request = of.request(of.accepted.waiting[0])
     failed = _failed(of, request, f"stream {of.stream.name} was sealed meanwhile")
     return Progress(of.completion(state, failed, puts=()))

@@ -39,6 +39,7 @@ from sc.controllers.actions import (
     SendLead,
     Settle,
     Step,
+    TellMoves,
     UnregisterSpu,
     WakeAt,
     WritePartitionSpec,
@@ -411,7 +412,7 @@ class World:
             case WakeAt(key, at_ms):
                 assert at_ms > self.now_ms, "a timer in the past would spin"
                 self.timers[key] = min(at_ms, self.timers.get(key, at_ms))
-            case Step() | Read() | Settle():
+            case Step() | TellMoves() | Read() | Settle():
                 raise AssertionError(f"there are no streams here: {action}")
             case _:
                 assert_never(action)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sc.controllers import reconcile
 from sc.controllers.actions import Key, WakeAt
 from sc.controllers.membership.begin import may_move
-from sc.controllers.membership.resize import Wanted
+from sc.controllers.membership.resize import of_topic
 from sc.controllers.spu_group import is_draining
 from sc.controllers.spu_restarts import runs_by
 from sc.dispatch.metadata import MetadataDispatcher
@@ -220,7 +220,7 @@ def test_rest_means_replicas_are_where_they_are_wanted_or_it_is_said_why(
     for topic in world.store.objects(Topic):
         mine = world.store.partitions_of("Topic", topic.name)
         if topic.status.resolution is TopicResolution.PROVISIONED:
-            moving = [p for p in mine if p.spec.moves or not Wanted(topic.spec).is_met(p)]
+            moving = [p for p in mine if p.spec.moves or not of_topic(topic.spec).is_met(p)]
             assert bool(topic.status.moving) == bool(moving), happened
             ready = [p for p in moving if not p.spec.moves and may_move(view, p) is None]
             assert not ready or ";" in (topic.status.reason or ""), happened

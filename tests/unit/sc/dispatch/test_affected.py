@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sc.controllers.actions import Key
-from sc.dispatch.affected import affected_keys, keys_of_session
+from sc.dispatch.affected import affected_keys, keys_of, keys_of_session
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.metadata import Object, OwnerReference
 from schemas.objects.partition import (
@@ -16,15 +16,18 @@ from schemas.objects.partition import (
 )
 from schemas.objects.spu import SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.stream import StreamStatus
 from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     group_of,
+    live,
     member_of,
     partition_of,
     spu_of,
     tombstone_of,
     topic_of,
 )
+from tests.unit.sc.streams.world import stream_of
 
 SPU_1, SPU_2 = spu_of(1), spu_of(2)
 PLACED = topic_of("placed", TopicResolution.PROVISIONED)
@@ -184,6 +187,62 @@ def test_affected(change: Change, keys: set[Key]) -> None:
     found = list(affected_keys(change, store_of(*STORE)))
     assert set(found) == keys
     assert len(found) == len(keys)
+
+
+UNDISTURBED = stream_of()
+TOLD = StreamStatus(moves="its replicas are being moved: 0 % done")
+MOVED = UNDISTURBED.with_status(TOLD)
+OWNED = OwnerReference(kind="Stream", name=MOVED.name, uid=MOVED.uid)
+BEFORE = P12.model_copy(
+    update={"spec": P12.spec.model_copy(update={"owner": OWNED, "joining": (2,)})}
+)
+BEFORE = BEFORE.with_status(ONLINE.model_copy(update={"lrs": (live(1),)}))
+JOINED = BEFORE.with_status(ONLINE.model_copy(update={"lrs": (live(1), live(2))}))
+ENDED = BEFORE.model_copy(update={"spec": BEFORE.spec.model_copy(update={"joining": None})})
+REPLICAS = Key("StreamReplicas", MOVED.name)
+ITSELF, SEGMENT = Key("Stream", MOVED.name), Key("Partition", BEFORE.name)
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        pytest.param(
+            ObjectChanged(UNDISTURBED, stream_of(replication_factor=3)),
+            {ITSELF, REPLICAS},
+            id="given-another-number-of-replicas-then-they-move",
+        ),
+        pytest.param(
+            ObjectChanged(UNDISTURBED, stream_of(segments=2)),
+            {ITSELF},
+            id="given-another-change-then-they-do-not",
+        ),
+        pytest.param(
+            ObjectChanged(UNDISTURBED, MOVED), {ITSELF, REPLICAS}, id="given-told-first-then-moved"
+        ),
+        pytest.param(
+            ObjectChanged(MOVED, UNDISTURBED), {ITSELF}, id="given-the-end-told-then-itself"
+        ),
+        pytest.param(ObjectChanged(None, MOVED), {ITSELF}, id="given-listed-then-itself"),
+        pytest.param(ObjectChanged(BEFORE, JOINED), {SEGMENT, REPLICAS}, id="given-one-joined"),
+        pytest.param(
+            ObjectChanged(BEFORE, BEFORE.with_status(PartitionStatus())),
+            {SEGMENT, ITSELF, REPLICAS},
+            id="given-the-leader-lost-or-back",
+        ),
+        pytest.param(
+            ObjectChanged(JOINED, ENDED), {SEGMENT, ITSELF, REPLICAS}, id="given-the-end-of-a-move"
+        ),
+    ],
+)
+def test_affected_replicas_of_streams(change: Change, keys: set[Key]) -> None:
+    assert set(affected_keys(change, store_of(SPU_1, SPU_2, MOVED))) == keys
+
+
+def test_given_an_spu_then_streams_whose_replicas_move_are_looked_at() -> None:
+    assert REPLICAS in keys_of_session(1, store_of(SPU_1, MOVED))
+    assert REPLICAS not in keys_of_session(1, store_of(SPU_1, UNDISTURBED))
+    assert set(keys_of("Stream", MOVED.name)) == {ITSELF, REPLICAS}
+    assert set(keys_of("Spu", "spu-1")) == {SPU_KEY}
 
 
 def partition_keys(index: int) -> set[Key]:

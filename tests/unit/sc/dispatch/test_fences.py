@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sc.controllers.actions import Step, WriteStatus
+from sc.controllers.actions import Step, TellMoves, WriteStatus
 from sc.dispatch.fences import NOT_HELD, LeaderFence, SharerFence, stream_of
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv import open_kv
@@ -73,6 +73,8 @@ def test_only_what_works_for_a_stream_needs_its_bucket() -> None:
     assert stream_of(Step(STREAM, ())) is STREAM
     assert stream_of(WriteStatus(STREAM, STREAM.status)) is STREAM
     assert stream_of(WriteStatus(topic, topic.status)) is None
+    # Replicas move by the SC that leads, whoever works for the stream.
+    assert stream_of(TellMoves(STREAM, "they move")) is None
 
 
 async def test_given_a_leader_then_it_needs_its_leadership_and_the_bucket(

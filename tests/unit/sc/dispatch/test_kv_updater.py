@@ -22,6 +22,7 @@ from sc.controllers.actions import (
     ReplaceTombstone,
     RestoreTopic,
     RewriteSpu,
+    TellMoves,
     WritePartitionSpec,
     WriteSpuSpec,
     WriteStatus,
@@ -39,6 +40,7 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, UncleanElection
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuTemplate
+from schemas.objects.stream import StreamState, StreamStatus
 from schemas.objects.topic import TopicResolution, TopicStatus
 from tests.unit.sc.builders import (
     NO_TERM,
@@ -50,6 +52,7 @@ from tests.unit.sc.builders import (
     tombstone_of,
     topic_of,
 )
+from tests.unit.sc.streams.world import stream_of
 
 KEYS = ClusterKeys("test")
 STATUS = TopicStatus(resolution=TopicResolution.PENDING, observed_generation=1)
@@ -108,6 +111,18 @@ async def test_write_partition_spec_raises_the_generation(bench: Bench) -> None:
     assert found is not None
     assert (found[0].spec, found[0].generation, found[0].revision) == (spec, 2, revision)
     assert found[0].status == partition.status
+
+
+async def test_tell_moves_leaves_the_rest_of_the_status(bench: Bench) -> None:
+    active = StreamStatus(state=StreamState.ACTIVE, segments=2, reason="it rains")
+    stream = await bench.store(stream_of().with_status(active))
+    for moves in ("they move", None):
+        revision = await bench.updater.carry_out(TellMoves(stream, moves))
+        found = await bench.read(stream)
+        assert found is not None
+        stream = found[0]
+        assert stream.status == active.model_copy(update={"moves": moves})
+        assert (stream.revision, stream.generation) == (revision, 1)
 
 
 def fresh(index: int) -> Partition:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from sc.controllers.actions import Action, KvAction, Step
+from sc.controllers.membership.resize import BEGINNING
 from sc.controllers.streams.records import (
     Outcome,
     Request,
@@ -453,6 +454,31 @@ def test_given_more_segments_in_the_spec_then_the_widest_are_split() -> None:
         open_ones = [p for p in await world.partitions() if p.spec.desired == "open"]
         assert all(p.spec.log.max_record_size == 1 << 10 for p in open_ones)
         assert all(creation_epoch(p.spec.segment_id or 0) == 1 for p in open_ones)
+
+    run(story())
+
+
+def test_given_other_replicas_in_the_spec_then_told_before_they_move() -> None:
+    async def story() -> None:
+        world = await World.begin()
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        spec = stream.spec.model_copy(update={"replication_factor": 3})
+        await world.put(stream.model_copy(update={"spec": spec}).with_metadata(generation=2))
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert (stream.status.observed_generation, stream.status.moves) == (2, BEGINNING)
+        # Two of three would have to be live: they rise when newcomers are.
+        assert [p.spec.log.min_in_sync_replicas for p in await world.partitions()] == [1]
+        # Who moves them says when that is over, and it is not told again.
+        ended = stream.with_status(stream.status.model_copy(update={"moves": None}))
+        await world.put(ended)
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status == ended.status
 
     run(story())
 

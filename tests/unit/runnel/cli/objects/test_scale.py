@@ -55,7 +55,10 @@ WRONG = {
     "given-both": (
         ("topic", "orders", "--partitions", "3", "--replicas", "2"), 2, "give either",
     ),
-    "given-another-kind": (("spu", "spu-0", "--replicas", "3"), 2, "spugroups and topics have"),
+    "given-another-kind": (("spu", "spu-0", "--replicas", "3"), 2, "topics and streams have"),
+    "given-segments": (
+        ("stream", "clicks", "--partitions", "3"), 2, "runnel stream scale NAME --segments N",
+    ),
     "given-a-negative-number": (("sg", "rack-a", "--replicas", "-1"), 2, "--replicas"),
     "given-no-partitions": (("topic", "orders", "--partitions", "0"), 2, "--partitions"),
     "given-no-such-object": (("topic", "ordres", "--partitions", "3"), 3, "'orders'?"),

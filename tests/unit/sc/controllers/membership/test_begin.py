@@ -10,7 +10,7 @@ from sc.controllers.actions import BeginMove, Key, WakeAt
 from sc.controllers.membership.begin import begin, respecified
 from sc.controllers.membership.budget import MOST, MOST_IN, Budget
 from sc.controllers.membership.drain import Draining, drain
-from sc.controllers.membership.resize import Resizing, Wanted, resize, settings_for_now
+from sc.controllers.membership.resize import Resizing, of_topic, resize, settings_for_now
 from sc.store.view import View
 from schemas.control.session_end import SessionEnd
 from schemas.objects.partition import Partition, PartitionResolution
@@ -289,13 +289,16 @@ def test_given_a_lost_spu_drains_then_its_replicas_are_made_anew() -> None:
 
 def resized(topic: Topic, *partitions: Partition, online: tuple[int, ...]) -> Resizing:
     view = seen(topic, *partitions, *map(spu_of, (1, 2, 3)), online=online)
-    return resize(view, topic.spec, Wanted(topic.spec), list(partitions), {}, NOW)
+    return resize(view, of_topic(topic.spec), list(partitions), {}, NOW)
 
 
 def test_given_a_higher_factor_then_each_partition_gets_all_its_newcomers() -> None:
     topic = topic_of("t", partitions=2, factor=3)
     found = resized(topic, led(0, (1,)), led(1, (2,)), online=(1, 2, 3))
-    assert {i: a.spec.replicas for i, a in found.begun.items()} == {0: (1, 3, 2), 1: (2, 1, 3)}
+    assert {i: a.spec.replicas for i, a in found.begun.items()} == {
+        "t-0": (1, 3, 2),
+        "t-1": (2, 1, 3),
+    }
     assert found.reason == "its replicas are being moved: 0 % done"
 
 
@@ -303,13 +306,13 @@ def test_given_a_lower_factor_then_the_leader_stays_and_the_lost_one_goes() -> N
     topic = topic_of("t", partitions=1, factor=2)
     partition = led(0, (2, 3, 1), (1, 3))
     found = resized(topic, partition, online=(1, 3))
-    assert found.begun[0].spec.replicas == (3, 1)
+    assert found.begun["t-0"].spec.replicas == (3, 1)
 
 
 def test_given_other_rows_then_the_partitions_go_there() -> None:
     topic = topic_of("t", rows={0: (3, 2), 1: (1, 2)})
     found = resized(topic, led(0, (1, 2)), led(1, (1, 2)), online=(1, 2, 3))
-    assert {i: a.spec.replicas for i, a in found.begun.items()} == {0: (3, 2)}
+    assert {i: a.spec.replicas for i, a in found.begun.items()} == {"t-0": (3, 2)}
     assert found.reason == "its replicas are being moved: 50 % done"
 
 
@@ -356,5 +359,5 @@ def test_minimum_rises_last_and_falls_first(
     factor: int, partition: Partition, minimum: int
 ) -> None:
     topic = topic_of("t", partitions=1, factor=factor).spec
-    found = settings_for_now(Wanted(topic), partition, topic.log_settings)
+    found = settings_for_now(of_topic(topic), partition, topic.log_settings)
     assert found.min_in_sync_replicas == minimum
