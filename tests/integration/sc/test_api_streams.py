@@ -343,10 +343,23 @@ async def test_given_a_stream_that_cannot_be_then_refused(
     assert (found, message in answer["message"]) == (status, True), answer
 
 
-async def test_given_another_replication_factor_then_refused(sc: RunningSc) -> None:
+async def test_given_another_replication_factor_then_segments_are_to_move(sc: RunningSc) -> None:
     async with stream(sc):
-        status, answer = await call(sc, "PATCH", PATH, {"spec": {"replicationFactor": 2}})
-        assert (status, "spec.replicationFactor: cannot change" in answer["message"]) == (400, True)
+        status, _ = await call(sc, "PATCH", PATH, {"spec": {"replicationFactor": 3}})
+        assert status == 200
+
+        async def told() -> bool:
+            _, found = await call(sc, "GET", PATH)
+            return "needs 3 SPUs" in found["status"].get("moves", "")
+
+        await eventually(told)
+        await call(sc, "PATCH", PATH, {"spec": {"replicationFactor": 2}})
+
+        async def moving() -> bool:
+            _, found = await call(sc, "GET", "/v1/partitions")
+            return [one["spec"]["replicas"] for one in found["items"]] in ([[1, 2]], [[2, 1]])
+
+        await eventually(moving)
 
 
 @pytest.mark.parametrize(
