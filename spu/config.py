@@ -90,6 +90,11 @@ class SpuConfig(Model):
     scrub_period: DurationMs | None = Millis(14 * 86_400_000)
     """Within this time the SPU reads and verifies all records that it holds, slowly and for ever
     again. Damaged replicas are rebuilt from their leaders. `null`: never."""
+    catch_up_rate: Size | None = Field(default=None, ge=1)
+    """Most bytes per second that the SPU sends to replicas which are not live: new ones, as when
+    replicas move, and those that were away. Live ones, for which producers wait, come first. It
+    must be more than what is written to the partitions that the SPU leads: less than that, and they
+    never become live. `null`: no limit."""
     controller: Addresses = ("localhost:9004",)
     """Private addresses of the SCs, `HOST:PORT`: one, or a list. One that can be reached is enough:
     it names the others, and the SPU keeps what it has heard."""

@@ -58,6 +58,7 @@ async def serve(config: SpuConfig, logs: LogRing | None = None) -> None:
             storage_size=config.storage_size,
             open_files=files.logs,
             scrub_period_s=None if config.scrub_period is None else config.scrub_period / 1000,
+            catch_up_rate=config.catch_up_rate,
         )
         control.attach(host)
         with held():

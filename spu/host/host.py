@@ -39,6 +39,7 @@ from spu.host.links import ReplicaNetwork, ScLink, parts_of
 from spu.host.numbers import ChangedNumbers
 from spu.host.recovery import ReplicaRecovery
 from spu.host.scrubber import Scrubber
+from spu.replica.catch_up import CatchUpRate
 from spu.replica.context import ReplicaContext
 from spu.replica.counters import ReplicaCounters
 from spu.replica.replica import Replica
@@ -64,7 +65,8 @@ class ReplicaHost:
     configuration names it, must match the directory's. ``storage_size``: bytes that all replicas
     together may use; None for the whole disk except for a reserve. ``open_files``: how many files
     the logs may have open at once. ``scrub_period_s``: within this time all records are verified;
-    None: never.
+    None: never. ``catch_up_rate``: most bytes per second that are sent to replicas which are not
+    live; None: no limit.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class ReplicaHost:
         storage_size: int | None = None,
         open_files: int = DEFAULT_CAPACITY,
         scrub_period_s: float | None = None,
+        catch_up_rate: int | None = None,
     ) -> None:
         self.spu_id = spu_id
         self._wanted_cluster_uid = cluster_uid
@@ -98,6 +101,7 @@ class ReplicaHost:
         self._checkpoints = IdleCheckpoints()
         self.space = SpaceWatch(data_dir, storage_size, self._replicas)
         self.counters = ReplicaCounters()
+        self._catch_up = CatchUpRate(catch_up_rate)
         self._lock = asyncio.Lock()
         self._recovery = ReplicaRecovery(self._held, self.network, self.space, self._lock, clock_us)
         self._assigner = Assigner(self._held, self._recovery, self.network)
@@ -132,6 +136,7 @@ class ReplicaHost:
             checkpoints=self._checkpoints,
             counters=self.counters,
             record_storage=self._held.record_storage,
+            catch_up=self._catch_up,
         )
         self.peers.found(journal.peers.values())
         directory = self._held.directory

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from schemas.ids import PartitionUid
 from spu.net.peer_connection import PeerConnection
+from spu.replica.catch_up import CatchUpRate
 from spu.replica.counters import ReplicaCounters
 from spu.replica.held_produces import HeldBytes
 from spu.replication.events import RequestElection, RequestLrsChange
@@ -47,3 +48,4 @@ class ReplicaContext:
     checkpoints: IdleCheckpoints
     counters: ReplicaCounters = field(default_factory=ReplicaCounters)
     held: HeldBytes = field(default_factory=HeldBytes)
+    catch_up: CatchUpRate = field(default_factory=CatchUpRate)

@@ -2,12 +2,14 @@
 
 Batches in the page cache are sent at once. Others are read in a thread, one push at a time for each
 connection, which bounds the bytes that wait to be sent. A push is dropped if its leadership or its
-attachment is over: the core attaches again if something is missing.
+attachment is over: the core attaches again if something is missing. Pushes to replicas that are not
+live wait for their turn where their rate is limited (`spu.replica.catch_up`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final, Protocol
@@ -17,6 +19,7 @@ from schemas.errors import CorruptBatchError, NotReadyError, OffsetOutOfRangeErr
 from schemas.ids import PartitionUid
 from schemas.wire.batch import split_batches, verify
 from spu.net.peer_connection import PeerConnection
+from spu.replica.catch_up import CatchUpRate
 from spu.replication.attachments import progress_of
 from spu.replication.events import Input, Push, Pushed
 from spu.replication.state import ReplicaState
@@ -46,28 +49,40 @@ class Pushing(Protocol):
 
 
 class FollowerPushes:
-    """``reads`` runs reads of the disk, ``storage`` longer work."""
+    """``reads`` runs reads of the disk, ``storage`` longer work; ``rate`` is that of the SPU."""
 
     def __init__(
-        self, replica: Pushing, uid: PartitionUid, name: str, reads: Executor, storage: Executor
+        self,
+        replica: Pushing,
+        uid: PartitionUid,
+        name: str,
+        reads: Executor,
+        storage: Executor,
+        rate: CatchUpRate,
     ) -> None:
         self._replica = replica
         self._uid = uid
         self._name = name
         self._reads = reads
         self._storage = storage
-        self._cold: set[asyncio.Task[None]] = set()
+        self._rate = rate
+        self._waiting: set[asyncio.Task[object]] = set()
+        #: By follower: the push that waits for its turn.
+        self._turns: dict[int, tuple[asyncio.Task[object], Push, PeerConnection]] = {}
 
     def push(self, push: Push, connection: PeerConnection) -> None:
         """Send batches from the page cache, or read them from the disk in a thread first."""
         if not self._is_current(push):
             return
+        if self._rate.is_limited and not self._is_live(push.to):
+            task = self._later(self._push_in_turn(push, connection))
+            self._turns[push.to] = task, push, connection
+            return
         log = self._replica.log
         try:
             found = log.read(push.start, PUSH_BYTES, log.leo, wait=False)
         except BlockingIOError:
-            self._cold.add(task := asyncio.create_task(self._push_cold(push, connection)))
-            task.add_done_callback(self._cold.discard)
+            self._later(self._push_cold(push, connection, PUSH_BYTES))
         except (OffsetOutOfRangeError, NotReadyError):
             # Retention was faster: the core attaches again, and resets the follower.
             return
@@ -108,29 +123,56 @@ class FollowerPushes:
                 return
             start = found.next_offset
 
-    async def _push_cold(self, push: Push, connection: PeerConnection) -> None:
+    def hurry(self) -> None:
+        """Other replicas may be live: what is to be sent to them does not wait for its turn."""
+        for spu, (task, push, connection) in tuple(self._turns.items()):
+            if self._is_live(spu):
+                del self._turns[spu]
+                task.cancel()
+                self._later(self._push_cold(push, connection, PUSH_BYTES))
+
+    def _later(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
+        self._waiting.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._waiting.discard)
+        return task
+
+    def _is_live(self, spu: int) -> bool:
+        """Whether commits wait for what this follower is sent."""
+        return any(member.spu == spu for member in self._replica.state.required)
+
+    async def _push_in_turn(self, push: Push, connection: PeerConnection) -> None:
+        try:
+            async with self._rate.turn():
+                self._rate.sent(await self._push_cold(push, connection, self._rate.push_bytes))
+        finally:
+            if (waiting := self._turns.get(push.to)) is not None and waiting[1] is push:
+                del self._turns[push.to]
+
+    async def _push_cold(self, push: Push, connection: PeerConnection, most: int) -> int:
+        """Read in a thread, and send; how many bytes that were."""
         loop, log = asyncio.get_running_loop(), self._replica.log
         async with connection.cold:
             if not self._is_current(push):
-                return
-            read = partial(log.read, push.start, PUSH_BYTES, log.leo, wait=True)
+                return 0
+            read = partial(log.read, push.start, most, log.leo, wait=True)
             try:
                 found = await loop.run_in_executor(self._reads, read)
             except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
-                return
+                return 0
             except (Damage, OSError) as error:
                 self._replica.fail(str(error), error)
-                return
+                return 0
             await connection.drained()
-            self._send(push, connection, found)
+            return self._send(push, connection, found)
 
-    def _send(self, push: Push, connection: PeerConnection, found: ReadResult) -> None:
+    def _send(self, push: Push, connection: PeerConnection, found: ReadResult) -> int:
         if not self._is_current(push):
-            return
+            return 0
         attachment = (push.term, push.attach, push.boot)
         frame = encode_append(self._uid, attachment, push.lac, push.log_start, found.data)
         connection.write(frame)
         self._replica.step(Pushed(push.to, push.attach, found.next_offset))
+        return len(found.data)
 
     def _is_current(self, push: Push) -> bool:
         """Whether the follower is still in the attachment that the push is for."""

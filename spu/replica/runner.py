@@ -155,7 +155,9 @@ class ReplicaRunner:
         self.state: ReplicaState = recovered(
             context.spu_id, boot, entry.hard_state, view, lac, fresh=fresh
         )
-        self.pushes = FollowerPushes(self, meta.uid, meta.name, context.reads, context.storage)
+        self.pushes = FollowerPushes(
+            self, meta.uid, meta.name, context.reads, context.storage, context.catch_up
+        )
         self.maintenance = LogMaintenance(self, context)
         self.commit = self._group_commit()
         self._inputs: deque[Input] = deque()
@@ -403,6 +405,7 @@ class ReplicaRunner:
                     name = self.meta.name
                     _log.error("replica is unfit", partition=name, reason=hard_state.unfit)
                 self._submit(replace(self._newest, hard_state=hard_state))
+                self.pushes.hurry()
             case AppendControl(term):
                 self._append_control(term)
             case AppendSeal(term):

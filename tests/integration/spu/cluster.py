@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from schemas.control.messages import (
@@ -17,6 +17,7 @@ from schemas.control.messages import (
 from schemas.ids import Term, next_election
 from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import LogSettings
+from spu.replica.catch_up import CatchUpRate
 from spu.replica.replica import Replica
 from spu.replication.events import RequestLrsChange
 from tests.unit.spu.builders import (
@@ -45,11 +46,16 @@ class Cluster:
     truncate_before: int = 0
     spus: dict[int, Spu] = field(default_factory=dict)
     ports: dict[int, int] = field(default_factory=dict)
+    catch_up: CatchUpRate | None = None
 
     async def start(self, spu: int) -> Spu:
         """Start an SPU, or start it again at the port it had."""
         opened = await open_spu(self.path / str(spu), spu_id=spu)
         self.spus[spu] = opened
+        if self.catch_up is not None:
+            held = opened.host._held
+            assert held.context is not None
+            held.context = replace(held.context, catch_up=self.catch_up)
         port = await opened.host.peers.listen("127.0.0.1", self.ports.get(spu, 0))
         self.ports[spu] = port
         await self._introduce()
@@ -126,7 +132,7 @@ class Cluster:
         is committed; gives the leader."""
         async with asyncio.timeout(DEADLINE_S):
             while not self._is_whole():
-                await self._answer()
+                await self.answer()
                 await asyncio.sleep(0.001)
         return self.replica(self.leader)
 
@@ -144,7 +150,7 @@ class Cluster:
             and self.are_alike()
         )
 
-    async def _answer(self) -> None:
+    async def answer(self) -> None:
         """Grant what the leader asks for, if it asks about the partition as it is now."""
         for _, request in reversed(self.spus[self.leader].link.asked):
             if isinstance(request, RequestLrsChange) and request.revision == self.revision:

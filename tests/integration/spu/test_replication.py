@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from schemas.errors import (
 )
 from schemas.objects.topic import Durability
 from schemas.wire.record_requests import EARLIEST, FetchRequest
+from spu.replica.catch_up import CatchUpRate
 from spu.replica.replica import Replica
 from spu.replication.messages import Truncate
 from spu.replication.state import Phase
@@ -57,6 +59,40 @@ def data_of(cluster: Cluster, spu: int) -> bytes:
         found = log.read(at, 1 << 20, log.leo, wait=True)
         data, at = data + bytes(found.data), found.next_offset
     return data
+
+
+@dataclass
+class StoppedClock:
+    """Time that passes as somebody waits for it; once it is stopped, until the test lets it go."""
+
+    now_s: float = 0.0
+    goes: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.goes.wait()
+        self.now_s += seconds
+
+
+async def test_given_a_rate_then_newcomers_wait_for_turns_and_live_replicas_do_not(
+    cluster: Cluster,
+) -> None:
+    clock = StoppedClock()
+    clock.goes.set()
+    cluster.catch_up = CatchUpRate(1, now_s=lambda: clock.now_s, sleep=clock.sleep)
+    await cluster.begin()
+    await cluster.stop(2)
+    leader = await cluster.whole()
+    await produce(leader, batch_of(3, producer_id=7, sequence=0))
+    clock.goes.clear()
+    await cluster.start(2)
+    await cluster.assign()
+    for number in range(1, 40):
+        await produce(leader, batch_of(3, producer_id=7, sequence=number))
+    assert leader.lac + 1 == leader.leo
+    assert cluster.replica(2).leo < leader.leo
+    clock.goes.set()
+    await cluster.whole()
+    assert data_of(cluster, 2) == data_of(cluster, 0)
 
 
 async def test_given_followers_then_they_join_and_commits_need_them(cluster: Cluster) -> None:

@@ -213,7 +213,7 @@ class World:
             if others and self._asks_for_another(leader):
                 await cluster.elect(max(others, key=lambda spu: cluster.replica(spu).leo))
             else:
-                await cluster._answer()
+                await cluster.answer()
 
     def _asks_for_another(self, leader: int) -> bool:
         """Whether it has asked for another leader in the term that it was elected in."""

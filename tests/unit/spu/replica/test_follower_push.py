@@ -1,0 +1,130 @@
+"""Pushes to replicas that are not live, where their rate is limited."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from spu.net.peer_connection import PeerConnection
+from spu.replica.catch_up import CatchUpRate
+from spu.replica.follower_push import PUSH_BYTES, FollowerPushes
+from spu.replication.events import Input, Push, Pushed
+from spu.replication.state import Leading, Member, Progress
+from tests.unit.spu.builders import TERM, UID, until
+
+NEWCOMER = Member(2, "new")
+
+
+@dataclass
+class FakeLog:
+    """A log of 100 records of a KiB; keeps how much was asked for."""
+
+    asked: list[int] = field(default_factory=list)
+    leo: int = 100
+
+    def read(self, start: int, most: int, end: int, *, wait: bool) -> SimpleNamespace:
+        self.asked.append(most)
+        count = min(end - start, most >> 10)
+        return SimpleNamespace(data=bytes(count << 10), next_offset=start + count)
+
+
+class FakeReplica:
+    """Leads with two followers: SPU 1 is live, and the newcomer is not."""
+
+    def __init__(self) -> None:
+        self.log = FakeLog()
+        self.pushed: list[tuple[int, int]] = []
+        self.state = SimpleNamespace(
+            leading=Leading(TERM, 0, 0, 0, followers=(Progress(1, 7), Progress(2, 8))),
+            required=frozenset({Member(0, "me"), Member(1, "live")}),
+        )
+
+    def step(self, event: Input) -> None:
+        assert isinstance(event, Pushed)
+        self.pushed.append((event.follower, event.upto))
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        raise AssertionError(reason)
+
+
+class FakeConnection:
+    def __init__(self) -> None:
+        self.cold = asyncio.Lock()
+        self.frames = 0
+
+    def write(self, _frame: object) -> None:
+        self.frames += 1
+
+    async def drained(self) -> None:
+        return
+
+
+@dataclass
+class Bench:
+    replica: FakeReplica
+    pushes: FollowerPushes
+    connection: FakeConnection
+    turn: asyncio.Event
+
+    def push(self, to: int, start: int = 0) -> None:
+        order = Push(to, TERM, {1: 7, 2: 8}[to], "b0" * 8, start, -1, 0)
+        self.pushes.push(order, cast(PeerConnection, self.connection))
+
+
+@pytest.fixture
+async def bench() -> Any:
+    turn = asyncio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        await turn.wait()
+
+    rate = CatchUpRate(40 << 10, now_s=lambda: 1e9 if turn.is_set() else 0.0, sleep=sleep)
+    replica = FakeReplica()
+    with ThreadPoolExecutor(1) as threads:
+        pushes = FollowerPushes(cast(Any, replica), UID, "orders-0", threads, threads, rate)
+        yield Bench(replica, pushes, FakeConnection(), turn)
+
+
+async def test_given_a_rate_then_a_newcomer_waits_and_a_live_one_does_not(bench: Bench) -> None:
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    bench.push(2, 16)
+    bench.push(1)
+    assert bench.replica.pushed == [(2, 16), (1, 100)]
+    bench.turn.set()
+    await until(lambda: len(bench.replica.pushed) == 3)
+    assert bench.replica.pushed[-1] == (2, 32)
+    assert bench.replica.log.asked == [16 << 10, PUSH_BYTES, 16 << 10]
+
+
+async def test_given_a_newcomer_that_becomes_live_then_it_waits_for_no_turn(bench: Bench) -> None:
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    bench.push(2, 16)
+    bench.pushes.hurry()
+    await asyncio.sleep(0)
+    assert len(bench.replica.pushed) == 1
+    bench.replica.state.required |= {NEWCOMER}
+    bench.pushes.hurry()
+    await until(lambda: len(bench.replica.pushed) == 2)
+    assert bench.replica.pushed[-1] == (2, 100)
+    # The turn it gave up is nobody's now, and nothing is sent twice.
+    bench.turn.set()
+    bench.pushes.hurry()
+    await asyncio.sleep(0.01)
+    assert bench.connection.frames == 2
+
+
+async def test_given_an_attachment_that_is_over_then_its_turn_is_for_the_next(bench: Bench) -> None:
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    bench.push(2, 16)
+    bench.replica.state.leading = None
+    bench.turn.set()
+    await until(lambda: not bench.pushes._waiting)
+    assert bench.replica.pushed == [(2, 16)]
