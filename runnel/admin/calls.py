@@ -19,7 +19,13 @@ from urllib.parse import quote
 import pydantic
 
 from runnel.net.address import Address, parse_addresses
-from schemas.errors import NotReadyError, RunnelError, UnreachableError, error_from
+from schemas.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    RunnelError,
+    UnreachableError,
+    error_from,
+)
 from schemas.model import Model
 from schemas.objects.kinds import SCOPED, full_name
 from schemas.objects.metadata import Object
@@ -44,6 +50,8 @@ FRESH_S: Final = 1.0
 #: How long a call waits for an SC to be elected (twice the time of a lease, and more), or for
 #: anything else that an SC says to ask again for.
 NOT_READY_S: Final = 15.0
+#: How long after an answer that did not come a repeatable request is sent again.
+UNKNOWN_S: Final = 0.5
 #: The header with what the SC warns of, once for each warning.
 WARNING_HEADER: Final = "Warning"
 
@@ -104,11 +112,14 @@ class ScCalls(ABC):
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = JSON,
+        repeatable: bool = False,
     ) -> Any:
         """The JSON of an answer, None if it has none. Waits while no SC leads, or a stream is being
         created, at most for `NOT_READY_S`. Raises the error that the SC sent, or UnreachableError.
 
-        ``path`` is percent-encoded, as `object_path` gives it.
+        ``path`` is percent-encoded, as `object_path` gives it. ``repeatable``: the SC takes the
+        same request twice for one, so it is sent again if it is not known whether the first one was
+        carried out, as when the SC that led stands still.
         """
         data = None if body is None else json.dumps(body).encode()
         deadline_s = time.monotonic() + self.not_ready_s
@@ -121,6 +132,11 @@ class ScCalls(ABC):
                 if not isinstance(wait_ms, int) or time.monotonic() > deadline_s:
                     raise
                 await self._pause(wait_ms / 1000)
+            except (UnreachableError, DeadlineExceededError) as error:
+                known = isinstance(error, NotConnectedError) or not repeatable
+                if known or time.monotonic() > deadline_s:
+                    raise
+                await self._pause(UNKNOWN_S)
 
     async def _call_any(
         self,

@@ -161,7 +161,9 @@ class StreamAdmin:
 
     async def _post(self, below: str, body: Model) -> StreamRequest:
         path = object_path(Stream, self.name, below)
-        return _parsed(StreamRequest, await self._sc.call("POST", path, body=body.to_json()))
+        # It has an id, by which the SC knows it again.
+        answer = await self._sc.call("POST", path, body=body.to_json(), repeatable=True)
+        return _parsed(StreamRequest, answer)
 
 
 def _subscriber(group: str) -> str:

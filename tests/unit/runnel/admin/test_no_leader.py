@@ -12,7 +12,12 @@ import pytest
 
 from runnel.admin.calls import NotConnectedError, ScCalls
 from runnel.net.address import Address, parse_addresses
-from schemas.errors import NotReadyError, RunnelError, UnreachableError
+from schemas.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    RunnelError,
+    UnreachableError,
+)
 
 BUSY = NotReadyError("no SC leads at the moment", retryAfterMs=200)
 
@@ -91,6 +96,30 @@ def test_given_another_error_then_it_is_raised_at_once(error: RunnelError) -> No
         result_of(scripted)
     assert scripted.pauses == []
     assert scripted.asked == ["a"]
+
+
+UNKNOWN = DeadlineExceededError("whether a write was done is not known")
+
+
+@pytest.mark.parametrize("error", [UNKNOWN, UnreachableError("it broke")], ids=["proxied", "own"])
+def test_given_a_repeatable_request_then_it_is_sent_until_its_outcome_is_known(
+    error: RunnelError,
+) -> None:
+    scripted = ScriptedCalls(error, BUSY, error, "done")
+    asked = scripted.call("POST", "/v1/streams/s/one/seal", repeatable=True)
+    assert asyncio.run(asked) == "done"
+    assert scripted.pauses == [0.5, 0.2, 0.5]
+    late = ScriptedCalls(error)
+    late.not_ready_s = -1.0
+    with pytest.raises(type(error)):
+        asyncio.run(late.call("POST", "/v1/streams/s/one/seal", repeatable=True))
+
+
+def test_given_a_repeatable_request_and_nobody_there_then_said_at_once() -> None:
+    scripted = ScriptedCalls(NotConnectedError("connection refused"))
+    with pytest.raises(NotConnectedError):
+        asyncio.run(scripted.call("POST", "/v1/streams/s/one/seal", repeatable=True))
+    assert scripted.pauses == []
 
 
 def test_given_an_sc_that_stands_still_then_the_next_one_is_asked_from_then_on() -> None:
