@@ -30,6 +30,8 @@ CONNECT_S: Final = 1.0
 SILENCE_S: Final = 40.0
 #: What clients are told to wait before they ask again while nobody leads.
 RETRY_AFTER_MS: Final = 200
+#: Methods of requests that change nothing.
+_SAFE: Final = frozenset({"GET", "HEAD"})
 #: A mirror that may have missed so much answers no reads, if that of another SC may.
 STALE_MS: Final = 10_000
 #: How long it is believed that no other SC has a fresher one.
@@ -91,8 +93,8 @@ class LeaderProxy:
             await self._session.close()
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
-        """The leader's answer. Raises NotReadyError if nothing was sent to it, else
-        DeadlineExceededError when it did not answer."""
+        """The leader's answer. Raises NotReadyError if nothing was sent to it; when it did not
+        answer, also for a read, and else DeadlineExceededError."""
         leader = self._leader()
         if VIA_HEADER in request.headers:
             raise NotReadyError(
@@ -164,7 +166,7 @@ class LeaderProxy:
                         await response.write(chunk)
                     return response
                 body = await answer.read()
-                if request.method not in ("GET", "HEAD"):
+                if request.method not in _SAFE:
                     await self._until_shown(body)
                 return web.Response(status=answer.status, headers=_kept(answer), body=body)
         except aiohttp.ClientConnectorError as error:
@@ -177,9 +179,14 @@ class LeaderProxy:
             if response is not None:
                 # The reader of a stream begins again where it was.
                 return response
+            said = f"the SC that leads, {leader.name}, did not answer ({str(error) or 'timed out'})"
+            if request.method in _SAFE:
+                raise NotReadyError(
+                    f"{said}; another one leads in a moment if it is away",
+                    retryAfterMs=RETRY_AFTER_MS,
+                ) from error
             raise DeadlineExceededError(
-                f"the SC that leads, {leader.name}, did not answer ({str(error) or 'timed out'}):"
-                " whether a write was done is not known; read, then decide"
+                f"{said}: whether a write was done is not known; read, then decide"
             ) from error
 
     async def _while_it_runs(

@@ -1,0 +1,50 @@
+"""What a standby answers when the SC that leads stands still while it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from sc.api.standby import LeaderProxy
+from sc.mirror import Mirror
+from schemas.control.controllers import ControllerEntry
+from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a process that stands still: its kernel accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "said"),
+    [
+        ("GET", NotReadyError, "another one leads in a moment"),
+        ("HEAD", NotReadyError, "another one leads in a moment"),
+        ("POST", DeadlineExceededError, "whether a write was done is not known"),
+        ("DELETE", DeadlineExceededError, "whether a write was done is not known"),
+    ],
+)
+async def test_given_a_leader_that_stands_still_then_only_a_write_is_unknown(
+    silent: str, method: str, error: type[RunnelError], said: str
+) -> None:
+    leads = [
+        ControllerEntry(name="a", instance="1", public=silent, private=silent, version="", since="")
+    ]
+    proxy = LeaderProxy(cast(Mirror, None), "b", lambda: leads[0])
+    request = make_mocked_request(method, "/v1/topics")
+    asked = asyncio.create_task(proxy.forward(request))
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    leads[0] = leads[0].model_copy(update={"instance": "2"})
+    with pytest.raises(error, match=said) as raised:
+        await asked
+    await proxy.close()
+    assert ("retryAfterMs" in raised.value.details) is (error is NotReadyError)
