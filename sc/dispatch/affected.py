@@ -178,12 +178,14 @@ def _truncating(partition: Partition) -> tuple[int, str | None] | None:
 
 
 def _moving_segment(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
-    """The stream whose replicas move, if this change lets it raise the minimum of a segment."""
+    """The stream of a segment, if it has to tell that replicas move, or may raise the minimum of
+    one that moves."""
     old, new = change.old, change.new
     if not isinstance(old, Partition) or not isinstance(new, Partition):
         return
     owner = new.spec.owner
-    if owner.kind == "Stream" and _has_more_to_rely_on(old, new) and store.is_moving(owner):
+    told = store.is_moving(owner)
+    if owner.kind == "Stream" and new.spec.moves and (not told or _has_more_to_rely_on(old, new)):
         yield Key(segments.KIND, owner.name)
 
 

@@ -82,7 +82,7 @@ class FollowerPushes:
         try:
             found = log.read(push.start, PUSH_BYTES, log.leo, wait=False)
         except BlockingIOError:
-            self._later(self._push_cold(push, connection, PUSH_BYTES))
+            self._later(self._push_cold(push, connection))
         except (OffsetOutOfRangeError, NotReadyError):
             # Retention was faster: the core attaches again, and resets the follower.
             return
@@ -129,7 +129,7 @@ class FollowerPushes:
             if self._is_live(spu):
                 del self._turns[spu]
                 task.cancel()
-                self._later(self._push_cold(push, connection, PUSH_BYTES))
+                self._later(self._push_cold(push, connection))
 
     def _later(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
         self._waiting.add(task := asyncio.create_task(work))
@@ -142,30 +142,38 @@ class FollowerPushes:
 
     async def _push_in_turn(self, push: Push, connection: PeerConnection) -> None:
         try:
+            # Nobody else waits for a peer that takes nothing at the moment.
+            await connection.drained()
             async with self._rate.turn():
-                self._rate.sent(await self._push_cold(push, connection, self._rate.push_bytes))
+                found = await self._read(push, self._rate.push_bytes)
+                if found is not None:
+                    self._rate.sent(self._send(push, connection, found))
         finally:
             if (waiting := self._turns.get(push.to)) is not None and waiting[1] is push:
                 del self._turns[push.to]
 
-    async def _push_cold(self, push: Push, connection: PeerConnection, most: int) -> int:
-        """Read in a thread, and send; how many bytes that were."""
-        loop, log = asyncio.get_running_loop(), self._replica.log
+    async def _push_cold(self, push: Push, connection: PeerConnection) -> None:
         async with connection.cold:
-            if not self._is_current(push):
-                return 0
-            read = partial(log.read, push.start, most, log.leo, wait=True)
-            try:
-                found = await loop.run_in_executor(self._reads, read)
-            except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
-                return 0
-            except (Damage, OSError) as error:
-                self._replica.fail(str(error), error)
-                return 0
-            await connection.drained()
-            return self._send(push, connection, found)
+            if (found := await self._read(push, PUSH_BYTES)) is not None:
+                await connection.drained()
+                self._send(push, connection, found)
+
+    async def _read(self, push: Push, most: int) -> ReadResult | None:
+        """Read in a thread; None if there is nothing to push any more."""
+        if not self._is_current(push):
+            return None
+        log = self._replica.log
+        read = partial(log.read, push.start, most, log.leo, wait=True)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reads, read)
+        except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
+            return None
+        except (Damage, OSError) as error:
+            self._replica.fail(str(error), error)
+            return None
 
     def _send(self, push: Push, connection: PeerConnection, found: ReadResult) -> int:
+        """Send, if the follower is still there for it; how many bytes of records that were."""
         if not self._is_current(push):
             return 0
         attachment = (push.term, push.attach, push.boot)

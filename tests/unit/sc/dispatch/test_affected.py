@@ -238,6 +238,12 @@ def test_affected_replicas_of_streams(change: Change, keys: set[Key]) -> None:
     assert set(affected_keys(change, store_of(SPU_1, SPU_2, MOVED))) == keys
 
 
+def test_given_a_segment_that_begins_to_move_then_its_stream_tells_it_once() -> None:
+    begun = ObjectChanged(ENDED, BEFORE)
+    assert REPLICAS in set(affected_keys(begun, store_of(SPU_1, SPU_2, UNDISTURBED)))
+    assert REPLICAS not in set(affected_keys(begun, store_of(SPU_1, SPU_2, MOVED)))
+
+
 def test_given_an_spu_then_streams_whose_replicas_move_are_looked_at() -> None:
     assert REPLICAS in keys_of_session(1, store_of(SPU_1, MOVED))
     assert REPLICAS not in keys_of_session(1, store_of(SPU_1, UNDISTURBED))

@@ -56,12 +56,14 @@ class FakeConnection:
     def __init__(self) -> None:
         self.cold = asyncio.Lock()
         self.frames = 0
+        self.takes = asyncio.Event()
+        self.takes.set()
 
     def write(self, _frame: object) -> None:
         self.frames += 1
 
     async def drained(self) -> None:
-        return
+        await self.takes.wait()
 
 
 @dataclass
@@ -118,6 +120,17 @@ async def test_given_a_newcomer_that_becomes_live_then_it_waits_for_no_turn(benc
     bench.pushes.hurry()
     await asyncio.sleep(0.01)
     assert bench.connection.frames == 2
+
+
+async def test_given_a_peer_that_takes_nothing_then_another_one_has_its_turn(bench: Bench) -> None:
+    bench.replica.state.required = frozenset({Member(0, "me")})
+    bench.turn.set()
+    bench.connection.takes.clear()
+    bench.push(2)
+    await asyncio.sleep(0.01)
+    bench.connection = FakeConnection()
+    bench.push(1)
+    await until(lambda: bench.replica.pushed == [(1, 16)])
 
 
 async def test_given_an_attachment_that_is_over_then_its_turn_is_for_the_next(bench: Bench) -> None:

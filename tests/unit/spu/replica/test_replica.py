@@ -299,6 +299,16 @@ async def test_given_an_unclean_election_then_it_is_told_although_the_object_ret
     assert (replica.report().revision, replica.report().unclean_term) == (9, TERM)
 
 
+async def test_given_other_live_replicas_then_pushes_hear_of_it(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await spu.serve()
+    heard: list[int] = []
+    monkeypatch.setattr(replica._runner.pushes, "hurry", lambda: heard.append(1))
+    await spu.host.assign(assign(assignment_of(revision=8)))
+    assert heard
+
+
 # Failing
 
 
