@@ -483,6 +483,24 @@ def test_given_other_replicas_in_the_spec_then_told_before_they_move() -> None:
     run(story())
 
 
+def test_given_a_sealed_stream_and_another_spec_then_it_is_noted() -> None:
+    async def story() -> None:
+        world = await World.begin()
+        await sealed(world)
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        spec = stream.spec.model_copy(update={"replication_factor": 2})
+        await world.put(stream.model_copy(update={"spec": spec}).with_metadata(generation=2))
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert (stream.status.state, stream.status.observed_generation) == ("sealed", 2)
+        assert stream.status.moves == BEGINNING
+
+    run(story())
+
+
 def test_given_no_spus_then_it_says_so_and_goes_on_when_they_come() -> None:
     async def story() -> None:
         world = await World.begin(spus=())
