@@ -8,12 +8,12 @@ knows: `lead_event` refuses an older order, `update_event` leaves that to the co
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from schemas.control.messages import Assignment, Lead
 from schemas.errors import ConflictError, FencedError
 from schemas.ids import election_term, format_term
 from schemas.objects.partition import LiveReplica
+from schemas.replacing import replace
 from spu.replication.events import Elected, PartitionUpdated
 from spu.replication.state import HardState, Member, Members, ReplicaState
 

@@ -22,7 +22,6 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, assert_never
@@ -35,6 +34,7 @@ from schemas.errors import (
 )
 from schemas.ids import StorageId, election_term, format_term
 from schemas.objects.topic import Durability, LogSettings
+from schemas.replacing import replace
 from schemas.wire.batch import build_control, build_seal, read_header
 from spu.replica.context import ReplicaContext
 from spu.replica.follower_push import FollowerPushes

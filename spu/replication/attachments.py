@@ -10,8 +10,7 @@ Neighbours: `spu.replication.leader` and `spu.replication.unproven_leader`. Pure
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from schemas.replacing import replace
 from spu.replication.events import Output, Send
 from spu.replication.follower import Step
 from spu.replication.messages import Attach

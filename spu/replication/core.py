@@ -6,10 +6,10 @@ The same function runs in the SPU and in the simulator. It has no I/O, no clock 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from schemas.ids import election_term
+from schemas.replacing import replace
 from spu.replication import attachments, follower, leader
 from spu.replication.events import (
     Appended,

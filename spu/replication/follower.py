@@ -13,9 +13,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from schemas.ids import format_term
+from schemas.replacing import replace
 from spu.replication.events import (
     AdvanceLogStart,
     AppendBatches,

@@ -19,9 +19,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from schemas.ids import MAX_RESTARTS, election_term, format_term
+from schemas.replacing import replace
 from spu.replication import unproven_leader
 from spu.replication.attachments import attach, attached, is_lost, noted, progress_of
 from spu.replication.events import (

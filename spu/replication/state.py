@@ -6,10 +6,11 @@ that it has seen, and two replicas in the same state that get the same inputs st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from schemas.replacing import replace
 from spu.replication.history import History, cut, forgotten, last_term
 from spu.replication.messages import LogEnd
 from spu.replication.producer_state import ProducerDump

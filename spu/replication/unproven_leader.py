@@ -11,8 +11,7 @@ Neighbours: `spu.replication.proof` says what proves a log and what contradicts 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from schemas.replacing import replace
 from spu.replication.attachments import attach, is_lost
 from spu.replication.events import Output, RequestElection
 from spu.replication.follower import Step, unfit

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, Self, assert_never
 
 from schemas.errors import CorruptBatchError, ProtocolError
 from schemas.ids import PartitionUid, uid_bytes, uid_text
+from schemas.replacing import replace
 from schemas.wire.batch import Buffer, split_batches, verify
 from schemas.wire.protocol import HELLO_MAGIC, PEER_MAGIC, pack_frame
 from spu.replication.messages import (

@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from schemas.errors import (
     OffsetOutOfRangeError,
 )
 from schemas.objects.topic import MAX_BATCH_BYTES, Durability, LogSettings
+from schemas.replacing import replace
 from schemas.wire.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, set_offset_and_term
 from schemas.wire.log_requests import SegmentInfo
 from spu.replication.history import TermStart, cut, extended, forgotten, last_term

@@ -6,9 +6,10 @@ the directory, then the active segment, then the index and checkpoint that cover
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.replacing import replace
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool

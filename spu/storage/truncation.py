@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from schemas.errors import InvalidRequestError
+from schemas.replacing import replace
 from spu.replication.producer_state import ProducerSnapshot, ProducerTable
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
