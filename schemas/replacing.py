@@ -2,8 +2,8 @@
 
 State machines make a new state of each input, with few fields changed. What the standard library
 does for that, fields by name through the constructor, was more than half of the time of the
-replication core. This one is compiled for each class on first use: it copies the slots, and sets what changes.
-A class without slots, or with a ``__post_init__``, gets the standard one. Pure.
+replication core. This one is compiled for each class on first use: it copies the slots, and sets
+what changes. A class without slots, or with a ``__post_init__``, gets the standard one. Pure.
 """
 
 from __future__ import annotations
