@@ -54,10 +54,12 @@ class Case:
 
 
 class Producer:
-    """A bare connection to the leader of all partitions, with ``window`` requests in flight."""
+    """A bare connection to a leader of some of the partitions, with ``window`` requests in flight."""
 
     def __init__(self, topic: TopicAssignment, index: int, window: int) -> None:
-        endpoint = topic.partitions[0].endpoint
+        # One connection leads to one SPU: it writes to the partitions that this one leads.
+        endpoint = topic.partitions[index % len(topic.partitions)].endpoint
+        led = [partition for partition in topic.partitions if partition.endpoint == endpoint]
         if endpoint is None:
             raise SystemExit(f"{topic.name} has no leader")
         self.socket = socket.create_connection((endpoint.host, endpoint.port))
@@ -72,7 +74,7 @@ class Producer:
                     Api.PRODUCE,
                     number + 2,
                     ProduceRequest(
-                        topic.partitions[(index + number) % len(topic.partitions)].uid,
+                        led[(index + number) % len(led)].uid,
                         Acks.COMMITTED,
                         30_000,
                     ).pack(),
