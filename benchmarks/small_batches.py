@@ -54,7 +54,7 @@ class Case:
 
 
 class Producer:
-    """A bare connection to a leader of some of the partitions, with ``window`` requests in flight."""
+    """A bare connection to the leader of some partitions, with ``window`` requests in flight."""
 
     def __init__(self, topic: TopicAssignment, index: int, window: int) -> None:
         # One connection leads to one SPU: it writes to the partitions that this one leads.
