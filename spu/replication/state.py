@@ -279,10 +279,12 @@ class ReplicaState:
     @property
     def required(self) -> frozenset[Member]:
         """The members that must hold a record before it is committed: those of the hard state, and
-        those of a set to ask for that is not durable yet. If commits did not need the latter, a
-        replica that holds all committed records when it is chosen might lack some when it joins."""
-        asked = frozenset(self.newest.pending or ())
-        return self.hard_state.required | asked | self.witnesses
+        those of one that is not durable yet, with the set to ask for. If commits did not need the
+        latter, a replica that holds all committed records when it is chosen might lack some when
+        it joins; and the SC may elect who is live by a later revision than that of an old disk."""
+        if self.unpersisted is None:
+            return self.hard_state.required | self.witnesses
+        return self.hard_state.required | self.unpersisted.required | self.witnesses
 
     @property
     def durable_lac(self) -> int:

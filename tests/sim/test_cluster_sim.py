@@ -115,6 +115,8 @@ def test_given_a_deliberate_bug_then_a_life_shows_it(bug: str, seed: int) -> Non
     "seed",
     [
         pytest.param(4_005_359, id="given-an-unclean-election-and-a-lost-object"),
+        pytest.param(5_008_618, id="given-an-old-disk-that-knows-fewer-live-replicas"),
+        pytest.param(5_001_427, id="given-a-session-that-begins-within-a-cut"),
         pytest.param(4_000_576, id="given-a-new-replica-in-the-place-of-one-that-left"),
     ],
 )

@@ -385,6 +385,9 @@ class SimSc:
                 session.leave()
             else:
                 session.died(session.spu, silently=not reached)
+        elif not self.world.network.reaches(session.spu, SC):
+            # The hello came before the cut, and lay here while the SC stood still.
+            session.breaks()
 
     def session_ended(self, session: Session, end: SessionEnd) -> None:
         """Heartbeats stay out, or the connection was closed."""

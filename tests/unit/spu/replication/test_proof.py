@@ -9,6 +9,7 @@ import pytest
 from spu.replication.events import (
     AppendControl,
     Elected,
+    HardStatePersisted,
     LinkUp,
     Output,
     PersistHardState,
@@ -247,6 +248,23 @@ def test_given_the_sc_has_not_spoken_then_all_replicas_must_answer_and_commits_n
     assert dialogue.state.required == {A, B, C}
     dialogue.keep(learned(2, TERM, 0, A, B))
     assert dialogue.state.required == {A, B}
+
+
+def test_given_an_old_disk_that_knows_fewer_live_replicas_then_commits_never_need_fewer() -> None:
+    """The SC may elect the one that this disk has forgotten. Once its word is there, that counts,
+    also before it is durable."""
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+        dialogue.keep(Received(peer, replace(answer(peer), term=TERM + 1)))
+    assert dialogue.state.required == {A, B, C}
+    (record,) = dialogue.tell(learned(3, TERM, 0, A, B, C))
+    assert isinstance(record, PersistHardState)
+    assert dialogue.state.required == {A, B, C}
+    dialogue.tell(HardStatePersisted(record.hard_state))
+    assert dialogue.state.required == {A, B, C}
 
 
 def test_given_a_connected_replica_that_is_silent_then_it_gets_a_second() -> None:
