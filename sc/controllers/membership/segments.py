@@ -12,7 +12,7 @@ from typing import Final
 from sc.controllers.actions import Action, Key, TellMoves, WakeAt, WritePartitionSpec
 from sc.controllers.membership.resize import of_stream, resize, settings_for_now
 from sc.store.view import View
-from schemas.objects.partition import DesiredState, Partition, PartitionSpec
+from schemas.objects.partition import Partition, PartitionSpec
 from schemas.objects.stream import Stream
 
 #: The kind of the keys of this controller; their names are those of streams.
@@ -43,10 +43,11 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
 
 def _with_minimum(stream: Stream, partition: Partition) -> PartitionSpec:
     """The spec of a segment with the minimum of live replicas that it may have by now. All other
-    settings are for the stream's workflow."""
+    settings are for the stream's workflow, which leaves sealed segments alone: their minimum counts
+    when replicas go."""
     log, spec = stream.spec.log_settings, partition.spec
     least = log.min_in_sync_replicas
-    if spec.desired is not DesiredState.OPEN or spec.log.min_in_sync_replicas == least:
+    if spec.log.min_in_sync_replicas == least:
         return spec
     wanted = spec.log.model_copy(update={"min_in_sync_replicas": least})
     now = settings_for_now(of_stream(stream.spec), partition, wanted)

@@ -69,7 +69,9 @@ def _too_early(view: View, partition: Partition, live: set[int], now_ms: int) ->
     ]
     if behind:
         return f"{_spus(behind)} {_catch(behind)} up"
-    least = max(spec.log.min_in_sync_replicas, len(spec.replicas) // 2 + 1)
+    most = len(spec.replicas)
+    # A minimum that is more than all that stay is never met: no reason to wait for it.
+    least = min(most, max(spec.log.min_in_sync_replicas, most // 2 + 1))
     if len(staying) < least:
         away = [i for i in spec.replicas if i not in live]
         verb = "is" if len(away) == 1 else "are"

@@ -93,11 +93,12 @@ def test_given_enough_newcomers_have_joined_then_the_minimum_rises() -> None:
         segment(2, (1, 2, 3), (1, 2), sealed=True, **moving),
     ]
     actions = looked(3, *some, moves=BEGINNING)
-    assert (minimums(actions), told(actions)) == ({"t-0": 2}, [])
+    assert (minimums(actions), told(actions)) == ({"t-0": 2, "t-2": 2}, [])
 
 
-def test_given_fewer_replicas_then_the_minimum_falls_with_them() -> None:
-    (move, _told) = looked(1, segment(0, (1, 2, 3), minimum=2))
+@pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
+def test_given_fewer_replicas_then_the_minimum_falls_with_them(sealed: bool) -> None:
+    (move, _told) = looked(1, segment(0, (1, 2, 3), minimum=2, sealed=sealed))
     assert isinstance(move, BeginMove)
     assert (move.spec.replicas, move.spec.leaving) == ((1,), (2, 3))
     assert move.spec.log.min_in_sync_replicas == 1
@@ -118,6 +119,11 @@ def test_given_fewer_replicas_then_the_minimum_falls_with_them() -> None:
 )
 def test_end(segments: list[Partition], expected: list[str | None]) -> None:
     assert told(looked(2, *segments, moves=BEGINNING)) == expected
+
+
+def test_given_a_segment_that_moves_with_too_high_a_minimum_then_it_falls() -> None:
+    moving = segment(0, (1,), (1, 2, 3), leaving=(2, 3), minimum=2, sealed=True)
+    assert minimums(looked(1, moving, moves=BEGINNING)) == {"t-0": 1}
 
 
 def test_given_too_few_spus_then_said() -> None:

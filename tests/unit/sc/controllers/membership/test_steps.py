@@ -156,6 +156,12 @@ STEPS = [
         Waits("SPU 2 is offline, and 3 of those that stay must be live"),
         id="given-the-minimum-asks-for-more-then-waits",
     ),
+    pytest.param(
+        most := moving((1,), (1, 2, 3), leaving=(2, 3), minimum=2),
+        (1, 2, 3),
+        without(most, 2, 3),
+        id="given-a-minimum-above-all-that-stay-then-waits-for-no-more-than-these",
+    ),
     pytest.param(LEFT, (1, 2, 3, 4), ended(LEFT, 3), id="given-it-left-then-ends-with-a-tombstone"),
     pytest.param(
         LEFT, (1, 2, 4), ended(LEFT, 3, storage=False), id="given-it-is-away-then-any-storage"
