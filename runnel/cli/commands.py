@@ -65,7 +65,7 @@ COMMANDS: Final = {
     "scale": LazyCommand(
         ".objects.scale",
         "scale",
-        "Change the number of SPUs of a group, of partitions of a topic, or of their replicas.",
+        "Change the number of SPUs of a group, of partitions of a topic, or of replicas.",
     ),
     "get": LazyCommand(
         ".objects.get",
