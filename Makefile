@@ -50,13 +50,12 @@ test: setup  ## Tests that must stay under ten minutes on two cores
 test-unit: setup  ## Unit tests and the rules of the layout; under a minute on two cores
 	@$(PYTEST) $(PARALLEL) $(SLOWEST) tests/unit tests/architecture
 
-# The wheel is installed beside nothing of the sources, and runs what the tests start. The short ones
-# run on the sources in `make test`.
-test-wheel: setup  ## The long end-to-end tests, against an installed wheel of this tree
+# The wheel is installed beside nothing of the sources, and runs what the tests start.
+test-wheel: setup  ## End-to-end tests against an installed wheel of this tree
 	@rm -rf build/installed
 	@python=$$($(BIN)/python -m tests.e2e.installed_wheel build/installed) && \
 	  RUNNEL_TEST_PYTHON="$$python" \
-	  $(PYTEST) -m "long and not slow and not chaos" $(PARALLEL) $(SLOWEST) tests/e2e
+	  $(PYTEST) -m "not slow and not chaos" $(PARALLEL) $(SLOWEST) tests/e2e
 
 # What would be published, and what it consists of; nothing is uploaded.
 dist: setup  ## The sdist, the wheel and the bill of materials, checked, in dist/

@@ -10,9 +10,10 @@ from sc.controllers.actions import Action, BeginMove, Key, TellMoves, WriteParti
 from sc.controllers.membership.resize import BEGINNING
 from sc.controllers.membership.segments import KIND, reconcile
 from schemas.objects.metadata import OwnerReference
-from schemas.objects.partition import DesiredState, Partition, PartitionResolution
+from schemas.objects.partition import DesiredState, Partition
 from schemas.objects.stream import Stream
-from tests.unit.sc.builders import TERM_1, live, partition_of, session_of, spu_of, view_of
+from tests.unit.sc.builders import session_of, spu_of, view_of
+from tests.unit.sc.controllers.membership.test_begin import led
 from tests.unit.sc.streams.world import stream_of
 
 NOW = 1_000
@@ -28,18 +29,7 @@ def segment(
     **more: Any,
 ) -> Partition:
     """A segment that is led, by the first live replica."""
-    members = replicas if lrs is None else lrs
-    stream = stream_of()
-    found = partition_of(
-        "t",
-        index,
-        replicas,
-        resolution=PartitionResolution.ONLINE,
-        leader=members[0],
-        term=TERM_1,
-        lrs=tuple(map(live, members)),
-        **more,
-    )
+    stream, found = stream_of(), led(index, replicas, lrs, **more)
     owner = OwnerReference(kind="Stream", name=stream.name, uid=uid or stream.uid)
     desired = DesiredState.SEALED if sealed else DesiredState.OPEN
     spec = found.spec.model_copy(update={"owner": owner, "desired": desired})
