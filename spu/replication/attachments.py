@@ -18,9 +18,15 @@ from spu.replication.state import RETRY_MS, STALLED_MS, Leading, Progress, Repli
 
 
 def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
-    """Begin a new attachment to a follower; what it sent in an older one no longer counts."""
-    leading = state.leading
+    """Begin a new attachment to a follower; what it sent in an older one no longer counts.
+
+    One that the newest revision takes away gets none, although that is not durable yet: it would
+    be known with an attachment of then when another revision brings it back.
+    """
+    leading, unpersisted = state.leading, state.unpersisted
     if leading is None or peer == state.spu or peer not in state.hard_state.replicas:
+        return state, ()
+    if unpersisted is not None and peer not in unpersisted.replicas:
         return state, ()
     number = leading.attachments + 1
     before = progress_of(leading, peer)

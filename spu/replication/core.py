@@ -172,6 +172,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
     outputs: list[Output] = [PersistHardState(unpersisted)]
     if not leads and state.leading is not None:
         outputs.append(SteppedDown(f"SPU {event.leader} leads by revision {event.revision}"))
+    state = replace(state, unpersisted=unpersisted)
     if not leads:
         state = replace(state, leading=None, becoming=None)
     elif state.leading is not None:
@@ -180,7 +181,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
         if known.pending is not None:
             state, asked = leader.on_answer(state, known.pending, event.lrs, now_ms)
             outputs += asked
-    return replace(state, unpersisted=unpersisted), tuple(outputs)
+    return state, tuple(outputs)
 
 
 def _resume(state: ReplicaState) -> Step:

@@ -14,6 +14,7 @@ from spu.replication.events import (
     Flushed,
     HardStatePersisted,
     LinkDown,
+    LinkUp,
     LogStartAdvanced,
     Output,
     PartitionUpdated,
@@ -351,6 +352,33 @@ def test_given_replicas_that_come_and_go_then_attached_and_forgotten() -> None:
     assert [progress.spu for progress in leading_now.followers] == [1]
     outputs = dialogue.keep(PartitionUpdated(3, TERM, 0, (A,), (0, 1, 2), 1))
     assert outputs == (Send(2, Attach(TERM, 3, "boot")),)
+
+
+def test_given_a_connection_before_the_end_of_a_replica_is_durable_then_not_attached() -> None:
+    """Otherwise the one that another revision puts there would never be attached."""
+    dialogue = leading(A, minimum=1)
+    attached(dialogue, 2, 2)
+    dialogue.tell(LinkDown(2))
+    (promise,) = dialogue.tell(PartitionUpdated(2, TERM, 0, (A,), (0, 1), 1))
+    assert isinstance(promise, PersistHardState)
+    assert dialogue.tell(LinkUp(2)) == ()
+    dialogue.tell(HardStatePersisted(promise.hard_state))
+    outputs = dialogue.keep(PartitionUpdated(3, TERM, 0, (A,), REPLICAS, 1))
+    assert outputs == (Send(2, Attach(TERM, 3, "boot")),)
+
+
+def test_given_a_refusal_and_the_end_of_a_replica_in_one_then_not_attached() -> None:
+    dialogue = leading(A, minimum=1)
+    dialogue.tell(Flushed(1))
+    joined(dialogue, 2, 2)
+    for revision, replicas in ((2, REPLICAS), (3, (0, 1))):
+        dialogue.now_ms += REFUSED_MAX_MS
+        dialogue.keep(Tick())
+        outputs = dialogue.keep(PartitionUpdated(revision, TERM, 0, (A,), replicas, 1))
+        assert attachments(outputs, 2) == []
+    leading_now = dialogue.state.leading
+    assert leading_now is not None
+    assert [progress.spu for progress in leading_now.followers] == [1]
 
 
 def test_given_one_that_is_refused_then_others_may_join() -> None:
