@@ -221,14 +221,13 @@ class ClusterDaemons:
         alive = self.require().alive(self.data_dir)
         # A process that was asked to stop and still runs would end while we wait for it.
         stop(alive.pop(one.name) for one in plan.controllers if one.name in alive)
-        startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
-        startup.again = True
-        startup.bring_up([d for d in plan.daemons if d.name not in alive])
+        startup = self._bring_up(plan, [d for d in plan.daemons if d.name not in alive], progress)
         self.notes += [*startup.notes, *(f"it runs without {one}" for one in startup.absent)]
 
     def restart(self, progress: Progress) -> list[str]:
         """Restart the daemons one after the other, while clients go on; gives the names of those
-        that were restarted. Raises RunnelError; what was restarted runs on then."""
+        that were restarted. Those that do not run are started first: a restart before this one may
+        have been interrupted. Raises RunnelError; what was restarted runs on then."""
         with self.directory.exclusive():
             plan = self.require().plan(self.data_dir)
             running = self.require().alive(self.data_dir)
@@ -236,21 +235,26 @@ class ClusterDaemons:
                 raise ConflictError(
                     f"the cluster in {self.data_dir} does not run; start it: runnel cluster start"
                 )
-            done = []
+            missing = [one for one in plan.daemons if one.name not in running]
+            if missing:
+                self._bring_up(plan, missing, progress)
+            done = [one.name for one in missing]
             for name in order_of(_sc_roles(plan), running):
                 progress(f"restarting {name}")
                 stop([running[name]])
-                self._start_again_without(plan, name, progress)
+                again = [one for one in plan.controllers if one.name == name]
+                self._bring_up(plan, again, progress)
                 done.append(name)
             client = OneShotCalls(plan.sc_address, "runnel cluster restart")
             return [*done, *restart_spus(self.directory, client, progress)]
 
-    def _start_again_without(self, plan: ClusterPlan, name: str, progress: Progress) -> None:
-        """Start one SC again, whose process has ended."""
+    def _bring_up(self, plan: ClusterPlan, missing: list[Daemon], progress: Progress) -> Startup:
+        """Start daemons that do not run, beside those that do."""
         alive = self.require().alive(self.data_dir)
         startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
         startup.again = True
-        startup.bring_up([one for one in plan.controllers if one.name == name])
+        startup.bring_up(missing)
+        return startup
 
     # -- stop, delete, look ---------------------------------------------------------------------
 

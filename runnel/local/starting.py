@@ -68,6 +68,7 @@ class Startup:
         self._plan = plan
         self._state = state
         self._progress = progress
+        self._doing = "starting"
         # The size of each daemon's log when it was started here.
         self._log_begins: dict[str, int] = {}
         self._deadline = time.monotonic() + START_TIMEOUT_S
@@ -103,6 +104,11 @@ class Startup:
         with self._limit():
             self._etcd(self._plan.etcd)
 
+    def _begin(self, what: str) -> None:
+        """Say what is being done from now on."""
+        self._doing = what
+        self._progress(what)
+
     @contextmanager
     def _limit(self) -> Iterator[None]:
         """Bound what `_pause` waits for."""
@@ -116,8 +122,8 @@ class Startup:
                 if (text := self._last_trouble(name))
             ]
             raise DeadlineExceededError(
-                f"the cluster was not ready within {START_TIMEOUT_S:g} s; what its daemons said"
-                f" last{_LOGS_BY}: " + ("\n".join(trouble) or "nothing")
+                f"the cluster was not ready within {START_TIMEOUT_S:g} s, still {self._doing}; what"
+                f" its daemons said last{_LOGS_BY}: " + ("\n".join(trouble) or "nothing")
             ) from None
 
     def _bring_up(self, client: OneShotCalls, missing: list[Daemon]) -> None:
@@ -128,13 +134,12 @@ class Startup:
                 self._etcd(daemon)
             else:
                 self._launch(daemon)
-        self._progress("waiting for the SC")
         self._until_ready()
-        self._progress("starting the SPUs")
+        self._begin("starting the SPUs")
         self._ask_for_spus(client)
-        self._progress("waiting for the SPUs")
+        self._begin("waiting for the SPUs")
         self._until_online(client)
-        self._progress("waiting for the partitions")
+        self._begin("waiting for the partitions")
         self._until_led(client)
 
     def _etcd(self, daemon: Daemon) -> None:
@@ -144,7 +149,7 @@ class Startup:
             self.notes.append(warning)
 
     def _launch(self, daemon: Daemon) -> None:
-        self._progress(f"starting {daemon.name}")
+        self._begin(f"starting {daemon.name}")
         if daemon.program != "dashboard":
             (self._directory.path / daemon.name).mkdir(mode=0o700, parents=True, exist_ok=True)
         config = self._directory.config_file(daemon.name)
@@ -175,15 +180,15 @@ class Startup:
 
     def _until_ready(self) -> None:
         """Wait until every SC is healthy, and none shows what was before the leading one began."""
-        controllers = [
-            OneShotCalls(f"{HOST}:{one.ports['public']}") for one in self._plan.controllers
-        ]
+        controllers = self._plan.controllers
         shown = max((self._until_healthy(one, 0) for one in controllers), default=0)
         for one in controllers:
             self._until_healthy(one, shown)
 
-    def _until_healthy(self, client: OneShotCalls, revision: int) -> int:
+    def _until_healthy(self, controller: Daemon, revision: int) -> int:
         """Wait until an SC is healthy and shows a revision of the KV; gives the one it shows."""
+        client = OneShotCalls(f"{HOST}:{controller.ports['public']}")
+        self._begin(f"waiting for {controller.name}")
         while True:
             self._check_alive()
             with suppress(RetryableError):

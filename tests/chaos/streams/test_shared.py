@@ -76,12 +76,13 @@ def _step_down(command: Command) -> Callable[[], None]:
     return lambda: None
 
 
-#: To how many segments each stream is scaled, and what comes in the middle.
+#: To how many segments each stream is scaled, what comes in the middle, and how those that were
+#: killed come back.
 COURSE: Final = (
-    (4, _kill_one_that_stands_by),
-    (2, _stop_one_that_stands_by),
-    (3, _step_down),
-    (1, _kill_the_leader),
+    (4, _kill_one_that_stands_by, "restart"),
+    (2, _stop_one_that_stands_by, "start"),
+    (3, _step_down, "start"),
+    (1, _kill_the_leader, "start"),
 )
 
 
@@ -96,13 +97,12 @@ def test_given_scs_that_come_and_go_then_streams_are_scaled_and_no_record_is_los
     reading = [Reading(command.sc, stream) for stream in STREAMS]
     for thread in (*writing, *reading):
         thread.start()
-    for segments, begin in COURSE:
+    for segments, begin, again in COURSE:
         whole(command)
         scale(command, segments, begin)
         states = {one["status"]["state"] for one in command.json("get", "streams")["items"]}
         assert states == {"active"}
-        # Those that were killed come back.
-        command("cluster", "start")
+        command("cluster", again)
     for one in writing:
         one.stopped.set()
         one.join(ENDS_S)
