@@ -24,7 +24,8 @@ from typing import Any, Final
 import uvloop
 
 from benchmarks.reconcile_phases import CLUSTER, MeasuredController, SimulatedSpus
-from sc.api.objects import ObjectService, WriteOptions
+from sc.api.objects import ObjectService
+from sc.api.requests import WriteOptions
 from sc.api.streams import StreamService
 from sc.controllers.streams.records import Request, RequestKind
 from sc.kv import open_kv

@@ -4,12 +4,7 @@ It is made for one leadership over a mirror that is loaded, and closed as a whol
 Workers and the periodic repair run until `run` is cancelled, or until another SC leads. The API is
 above this and uses `mirror`, `view` and `dispatcher`.
 
-If an SPU has seen a state that the KV does not have, the KV was restored from a backup
-(`sc.restored_kv`), unless something else speaks as that SPU. Within bounds the SC believes it, and
-recovers; beyond them it turns the SPU away until an operator says `recover`. To recover means:
-without a turn of the event loop in between, stamp, guard and view change
-to those of a new incarnation, and all sessions end: SPUs reconnect, get their assignments, and
-report. The recovery is over when every partition has had an election in it.
+What it does when the KV was restored from a backup is in `sc.recoveries`.
 """
 
 from __future__ import annotations
@@ -17,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager
@@ -34,33 +28,23 @@ from sc.controllers.streams.records import is_fixed
 from sc.dispatch.affected import keys_of
 from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_health import PATIENCE_S, PROBE_S
-from sc.dispatch.kv_updater import KvUpdater, written_at
+from sc.dispatch.kv_updater import KvUpdater
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.records import RecordReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs
-from sc.leadership import (
-    LEASE_OVER,
-    REPLACED,
-    Leadership,
-    Recovery,
-    acquire,
-    begin_recovery,
-    end_recovery,
-    read_back,
-)
+from sc.leadership import LEASE_OVER, REPLACED, Leadership, acquire
 from sc.mirror import Mirror
 from sc.pipelines.board import PipelineBoard
 from sc.provisioning import Provisioner, SecretIssuer
-from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
+from sc.recoveries import Recoveries
 from sc.sharing.claims import BucketClaims
 from sc.spu_secrets import SpuSecrets
 from sc.statistics.board import Board
 from sc.statistics.seconds import Seconds
 from sc.store.buckets import Buckets
-from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.suspicions import TICK_MS
 from sc.store.view import SessionState, View
@@ -71,9 +55,7 @@ from schemas.control.session_end import SessionEnd
 from schemas.control.statistics import Statistics
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
-    ConflictError,
     FencedError,
-    RetryableError,
     RunnelError,
     UnauthorizedError,
     UnreachableError,
@@ -136,22 +118,15 @@ class Controller:
         self.reader = mirror.reader
         self.kv_health = mirror.kv_health
         self.clock_ms = clock_ms = mirror.clock_ms
-        self.leadership = leadership
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
         self._grace_ms = grace_ms
-        #: Held while a recovery begins or ends.
-        self._changing_office = asyncio.Lock()
-        self._elected = asyncio.Event()
-        self._divergent: dict[int, Divergence] = {}
         #: Why this leadership is over.
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: The last revision at which the KV named this SC as the one that leads.
-        self._office_seen = leadership.guard.revision
         self._kv_lost = False
         self.connections = ConnectionManager(
             self,
-            self._named(),
+            self._named(leadership),
             heartbeat_ms=HEARTBEAT_MS,
             misses=MISSES,
             controllers=self._addresses,
@@ -174,6 +149,15 @@ class Controller:
             recovering=leadership.identity.recovering,
             buckets=Buckets(leadership.identity.buckets) if claims is None else claims.buckets,
         )
+        self.recoveries = Recoveries(
+            kv,
+            self.keys,
+            leadership,
+            self.view,
+            registered=self.connections.registered.values,
+            entered=self._enter_recovery,
+            over=lambda: self._look_at_everything("recovered"),
+        )
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
         self.placing = asyncio.Lock()
@@ -184,7 +168,7 @@ class Controller:
         self._unfollow = [
             mirror.notice_office(self._notice_office),
             self.feed.follow(self.dispatcher.changed),
-            self.feed.listen(self._note_election),
+            self.feed.listen(self.recoveries.note_election),
         ]
         self.statistics = Board(self.view.store)
         self.view.numbers = self.statistics.partition
@@ -277,7 +261,7 @@ class Controller:
                 group.create_task(self._loop.run(), name="controllers")
                 group.create_task(self._repair(), name="repair")
                 group.create_task(self._watch_own_lag(), name="lag")
-                group.create_task(self._until_recovered(), name="recovery")
+                group.create_task(self.recoveries.run(self._resync_s), name="recovery")
                 group.create_task(self._watch_kv(), name="kv health")
                 group.create_task(self.seconds.run(), name="statistics")
                 group.create_task(self.until_over(), name="leadership")
@@ -286,6 +270,11 @@ class Controller:
             await self._spus.close()
             if self._provisioner is not None:
                 await self._provisioner.close()
+
+    @property
+    def leadership(self) -> Leadership:
+        """What this SC leads as now: a recovery changes it."""
+        return self.recoveries.leadership
 
     @property
     def leads(self) -> bool:
@@ -319,10 +308,7 @@ class Controller:
             log.warning("this SC leads no more", key=key)
             self.end(REPLACED if key == self.keys.current_office else LEASE_OVER)
         elif found is not None and found.value == self.leadership.holder.encode():
-            self._office_seen = max(self._office_seen, found.mod_revision)
-            if self._office_seen > self.leadership.guard.revision:
-                # A recovery that this SC has begun. Its answer is on its way, or was lost.
-                self._elected.set()
+            self.recoveries.named(found.mod_revision)
 
     def _await_spus(self, grace_ms: int) -> None:
         """Start the time in which SPUs may reconnect, and reconcile them first."""
@@ -406,19 +392,8 @@ class Controller:
         return found
 
     async def check(self, hello: Hello, *, proven: bool) -> None:
-        """Begin a recovery if the SPU has seen a state that the KV does not have. Raises
-        ConflictError if only an operator may begin it."""
-        if await self._divergence(hello) is not None:
-            async with self._changing_office:
-                while (found := await self._divergence(hello)) is not None:
-                    why_not = refusal(
-                        found, self.view.incarnation, self._since_recovery_ms(), proven=proven
-                    )
-                    if why_not is not None:
-                        self._divergent[hello.spu_id] = found
-                        raise ConflictError(why_not)
-                    await self._begin_recovery(found, CONTROLLERS)
-        self._divergent.pop(hello.spu_id, None)
+        """See `Recoveries.check`."""
+        await self.recoveries.check(hello, proven=proven)
 
     def refused(self, spu_id: int) -> None:
         for name, registered in self.connections.registered.items():
@@ -467,76 +442,21 @@ class Controller:
 
     # -- recovery from a restored KV ----------------------------------------------------------
 
-    def _named(self) -> ClusterIdentity:
-        leadership = self.leadership
+    def _named(self, leadership: Leadership) -> ClusterIdentity:
         return ClusterIdentity(self.keys.cluster, leadership.cluster_uid, leadership.stamp)
 
-    @property
-    def divergent(self) -> tuple[Divergence, ...]:
-        """What the SC turned SPUs away for, because only an operator may begin the recovery."""
-        registered = self.connections.registered.values()
-        return tuple(self._divergent[spu] for spu in sorted(self._divergent) if spu in registered)
-
-    async def recover(self, spu_id: int, by: str, *, dry_run: bool = False) -> None:
-        """Begin the recovery for which the SC turned this SPU away, on behalf of an operator.
-
-        Raises ConflictError if it turned the SPU away for no such reason.
-        """
-        async with self._changing_office:
-            found = next((one for one in self.divergent if one.spu_id == spu_id), None)
-            ours = self.leadership.stamp.incarnation
-            if found is None or found.incarnation <= ours:
-                raise ConflictError(
-                    f"the SC has not turned SPU {spu_id} away because of a restored KV: there is"
-                    " nothing to recover from; see: runnel cluster check"
-                )
-            if not dry_run:
-                await self._begin_recovery(found, by)
-                self._divergent.clear()
-
-    async def _divergence(self, hello: Hello) -> Divergence | None:
-        revision = await self.kv.revision()
-        why = divergence(hello, revision, self.leadership, self.view.store)
-        if why is None:
-            return None
-        return Divergence(hello.spu_id, why, next_incarnation(hello, self.leadership))
-
-    def _since_recovery_ms(self) -> int | None:
-        """Since an SC last began a recovery by itself, by the wall clock: another SC may have. What
-        an operator began, or restored, does not count."""
-        last = self.leadership.identity.recovery
-        if last is None or last.by != CONTROLLERS:
-            return None
-        return (datetime.now(UTC) - datetime.fromisoformat(last.at)) // timedelta(milliseconds=1)
-
-    async def _begin_recovery(self, found: Divergence, by: str) -> None:
-        """Begin a new incarnation of the cluster. Raises RunnelError if the KV does not answer; the
-        SPU tries again."""
-        recovery = Recovery(by, written_at(), found.why, current_cause())
-        leadership = await begin_recovery(
-            self.kv, self.keys, self.leadership, found.incarnation, recovery
-        )
-        self._enter_recovery(leadership, found.why, by)
-
-    def _enter_recovery(self, leadership: Leadership, why: str, by: str) -> None:
-        """Go on in the incarnation that the KV has, from one turn of the event loop to the next."""
-        self.leadership = leadership
-        incarnation = leadership.stamp.incarnation
-        log.error(
-            "the KV was restored from a backup, recovering", why=why, incarnation=incarnation, by=by
-        )
-        self.view.incarnation, self.view.recovering = incarnation, True
-        self.view.settled.clear()
+    def _enter_recovery(self) -> None:
         self.records.clear()
         self.view.grace_until_ms = self.now_ms() + self._grace_ms
         self._spus.stamp = self.leadership.stamp
-        self.connections.become(self._named(), "the cluster recovers from a restored KV")
+        self._end_sessions("the cluster recovers from a restored KV")
         self._look_at_everything("recovery")
-        self._elected.set()
 
-    def _note_election(self, change: Change) -> None:
-        if self.view.recovering and isinstance(change, ObjectChanged):
-            self._elected.set()
+    def _end_sessions(self, why: str) -> None:
+        """SPUs come back to the leadership of now."""
+        self.connections.become(self._named(self.leadership), why)
+
+    # -- what else happens beside the loop ----------------------------------------------------
 
     def _close_second(self, second: int) -> None:
         self.statistics.close_second(second)
@@ -551,47 +471,6 @@ class Controller:
         if isinstance(new, Partition):
             self.statistics.changed(new)
 
-    async def _find_lost_recovery(self) -> None:
-        """Go on in a recovery that this SC began without getting an answer: without this, each of
-        its writes would compare a leadership that is over."""
-        if self._office_seen <= self.leadership.guard.revision:
-            return
-        leadership = await read_back(self.kv, self.keys, self.leadership)
-        if leadership is not self.leadership:
-            begun = leadership.identity.recovery
-            self._enter_recovery(
-                leadership,
-                begun.why if begun is not None else "-",
-                begun.by if begun is not None else CONTROLLERS,
-            )
-
-    async def _until_recovered(self) -> None:
-        """End each recovery when every partition has had an election in it."""
-        while True:
-            async with self._changing_office:
-                try:
-                    await self._find_lost_recovery()
-                except RetryableError as error:
-                    log.warning("the leadership cannot be read", why=error.message)
-                    self._queue_look_at_office()
-                view = self.view
-                if view.recovering and not view.store.elected_before(view.incarnation):
-                    try:
-                        self.leadership = await end_recovery(self.kv, self.keys, self.leadership)
-                    except RetryableError as error:
-                        log.warning("the recovery cannot be ended yet", why=error.message)
-                    else:
-                        view.recovering = False
-                        log.warning("the cluster has recovered", incarnation=view.incarnation)
-                        self._look_at_everything("recovered")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._resync_s):
-                    await self._elected.wait()
-            self._elected.clear()
-
-    def _queue_look_at_office(self) -> None:
-        asyncio.get_running_loop().call_later(1.0, self._elected.set)
-
     async def _watch_kv(self) -> None:
         """End all sessions when the KV has been away for `KV_LOST_MS`, until it is back."""
         while True:
@@ -602,7 +481,7 @@ class Controller:
                 self.view.grace_until_ms = self.now_ms() + grace_ms
             if lost and not self._kv_lost:
                 log.error("the KV is away, ending all sessions", why=self.kv_health.why)
-                self.connections.become(self._named(), "the SC does not reach its KV")
+                self._end_sessions("the SC does not reach its KV")
             if self._kv_lost and not lost:
                 log.warning("the KV is back")
                 self._look_at_everything("kv")

@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sc.api.requests import read_media_type
+from sc.api.responses import JSON
 from schemas.errors import InvalidRequestError, OverloadedError
 from schemas.objects.quantities import format_size, short
 
@@ -81,6 +82,11 @@ class Bodies:
         #: Bytes of bodies that are being received or worked on.
         self.held_bytes = 0
         self._turns = asyncio.Semaphore(THREADS)
+
+    async def parsed(self, request: web.Request, parse: Callable[[Any], T]) -> T:
+        """What ``parse`` makes of the JSON in a request's body. Raises InvalidRequestError."""
+        async with self.received(request, JSON) as body:
+            return await body.parse(parse)
 
     @asynccontextmanager
     async def received(self, request: web.Request, media_type: str) -> AsyncIterator[Body]:

@@ -30,7 +30,7 @@ def cluster_answer(
         recovery=RecoveryBegun(**asdict(begun)) if begun is not None else None,
         divergent=tuple(
             DivergentSpu(spu=found.spu_id, why=found.why, incarnation=found.incarnation)
-            for found in controller.divergent
+            for found in controller.recoveries.divergent
         ),
         unproven=controller.connections.unproven,
         unreadable=tuple(

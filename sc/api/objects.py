@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from sc.api import conflicts
 from sc.api.admission import admit_change, admit_delete, admit_kind, admit_log_dir, admit_new
 from sc.api.answers import ReplicaAnswer, Replicas
 from sc.api.reads import ObjectReads, absent
+from sc.api.requests import WriteOptions
 from sc.api.streams import StreamService
 from sc.api.system_topics import system_topic
 from sc.controller import Controller
@@ -54,14 +54,6 @@ ATTEMPTS = 10
 
 Change = Callable[[Object], Awaitable[Object]]
 """Makes the object that a user wants of the one that is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """Options of a write: ``by`` whom it is, and whether it is only checked."""
-
-    by: str
-    dry_run: bool = False
 
 
 class ObjectService:

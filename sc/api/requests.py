@@ -48,6 +48,14 @@ class Query:
         return None if found is None else int(found)
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Options of a write: ``by`` whom it is, and whether it is only checked."""
+
+    by: str
+    dry_run: bool = False
+
+
 def read_query(route: Route, pairs: Iterable[tuple[str, str]]) -> Query:
     """Raises InvalidRequestError that names an unknown or malformed parameter."""
     known = {parameter.name: parameter for parameter in route.query}
@@ -75,6 +83,11 @@ def read_by(header: str | None, peer: str | None) -> str:
             f"{BY_HEADER}: write who you are in at most {MAX_HEADER} printable characters"
         )
     return by
+
+
+def read_write_options(header: str | None, peer: str | None, query: Query) -> WriteOptions:
+    """See `read_by`. Raises InvalidRequestError."""
+    return WriteOptions(read_by(header, peer), dry_run=query.flag("dryRun"))
 
 
 def read_cause(header: str | None) -> str | None:

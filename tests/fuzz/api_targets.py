@@ -80,7 +80,7 @@ def requested(data: bytes) -> None:
 async def ask(request: bytes, *, whole: bool) -> tuple[int, str, bytes]:
     """Status, media type and body of the answer. Raises Rejected where none comes."""
     async with asyncio.timeout(_DEADLINE_S), _controller() as controller:
-        with mock.patch("sc.api.server.Documents", _Documents):
+        with mock.patch("sc.api.cluster_answers.Documents", _Documents):
             server = PublicServer(controller.mirror, LocalOffice(SC), "test", ["sc"])
             server.lead(controller)
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=0.0)

@@ -37,7 +37,7 @@ async def test_given_the_answer_to_begin_recovery_is_lost_then_the_sc_goes_on_in
     await sc.until("topics", "before", "insufficientResources")
     monkeypatch.setattr(kv, "txn", lose_answer)
     with pytest.raises(DeadlineExceededError):
-        await controller._begin_recovery(Divergence(1, "it has seen more", 1), "sc")
+        await controller.recoveries._begin(Divergence(1, "it has seen more", 1), "sc")
     await eventually(lambda: controller.view.incarnation == 1)
     await eventually(lambda: not controller.view.recovering)
     await created(sc, "Topic", "after", {"partitions": 1})
@@ -60,7 +60,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sc.store.suspicions.RECONNECT_MS", 50)
     monkeypatch.setattr("sc.controller.KV_LOST_MS", 200)
     monkeypatch.setattr("sc.controller.KV_GRACE_MS", 1_000)
-    monkeypatch.setattr("sc.api.server.KV_AWAY_MS", 100)
+    monkeypatch.setattr("sc.api.cluster_answers.KV_AWAY_MS", 100)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -192,7 +192,7 @@ async def test_given_a_second_backup_restored_then_an_operator_decides(past: Pas
         kv = await stack.enter_async_context(restored(past.backup, revision=past.revision + 100))
         sc = await stack.enter_async_context(run_sc(kv))
         one, two = [await stack.enter_async_context(past.spu(spu, sc)) for spu in (1, 2)]
-        await eventually(lambda: len(sc.controller.divergent) == 2)
+        await eventually(lambda: len(sc.controller.recoveries.divergent) == 2)
         await eventually(lambda: "runnel cluster recover --spu 1" in (one.link.trouble or ""))
         before = await cluster(sc)
         assert (before["office"]["incarnation"], before["recovering"]) == (0, False)

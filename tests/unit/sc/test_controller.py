@@ -94,5 +94,5 @@ async def test_given_the_last_recovery_then_only_one_of_the_sc_keeps_it_from_ano
     controller = await Controller.acquire(kv, "test")
     recovery = Recovery(by, "2026-01-01T00:00:00.000Z", "why", "-")
     identity = replace(controller.leadership.identity, recovery=recovery)
-    controller.leadership = replace(controller.leadership, identity=identity)
-    assert (controller._since_recovery_ms() is not None) is counts
+    controller.recoveries.leadership = replace(controller.leadership, identity=identity)
+    assert (controller.recoveries._since_last_ms() is not None) is counts
