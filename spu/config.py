@@ -16,7 +16,7 @@ from schemas.daemon.daemon import AnyCaseLogLevel, Listen
 from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.model import Model
 from schemas.objects.quantities import DurationMs, Millis, Size
-from schemas.objects.spu import MAX_SPU_ID, is_loopback
+from schemas.objects.spu import MAX_SPU_ID, MIN_CATCH_UP_RATE, is_loopback
 
 MAX_PORT: Final = 65_535
 
@@ -90,7 +90,7 @@ class SpuConfig(Model):
     scrub_period: DurationMs | None = Millis(14 * 86_400_000)
     """Within this time the SPU reads and verifies all records that it holds, slowly and for ever
     again. Damaged replicas are rebuilt from their leaders. `null`: never."""
-    catch_up_rate: Size | None = Field(default=None, ge=1)
+    catch_up_rate: Size | None = Field(default=None, ge=MIN_CATCH_UP_RATE)
     """Most bytes per second that the SPU sends to replicas which are not live: new ones, as when
     replicas move, and those that were away. Live ones, for which producers wait, come first. It
     must be more than what is written to the partitions that the SPU leads: less than that, and they

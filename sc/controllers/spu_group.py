@@ -119,6 +119,7 @@ def managed_spu(group: SpuGroup, spu_id: int, port_step: int) -> Spu:
             private_endpoint=private.model_copy(
                 update={"port": private.port + ports, "host": private.host or GROUP_HOST}
             ),
+            catch_up_rate=template.catch_up_rate,
         ),
     )
 
@@ -142,7 +143,7 @@ def _restart(
     for change in restarts:
         spu = change.spu
         connected = spu.spec.spu_id in view.sessions
-        why = awaited(view, spu, now_ms)
+        why = awaited(view, spu, change.spec, now_ms)
         if why is None and connected and restarted is not None:
             why = f"{restarted} is back"
         if why is not None:

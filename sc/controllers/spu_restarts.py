@@ -4,7 +4,8 @@ An SPU whose process would end waits until each other SPU of the group runs by i
 connected, and until all replicas that it shares with others are live. So a template with which no
 SPU can run stops at the first one, and another directory of replicas is filled before the next SPU
 gets an empty one. An SPU that is not connected has nothing to wait for: it may be the template that
-keeps it from running.
+keeps it from running. And one that only gets more room, or may send faster, does not wait for
+replicas: they may lack just that.
 """
 
 from __future__ import annotations
@@ -16,12 +17,30 @@ from schemas.objects.spu import Spu, SpuSpec
 
 def runs_by(spec: SpuSpec) -> tuple[object, ...]:
     """The part of a spec that its process sees: another rack is no reason to restart it."""
+    return *_place(spec), *_bounds(spec)
+
+
+def _place(spec: SpuSpec) -> tuple[object, ...]:
     ports = spec.public_endpoint.port, spec.private_endpoint.port
     return spec.spu_id, spec.storage.log_dir, *ports
 
 
-def awaited(view: View, spu: Spu, now_ms: int) -> str | None:
-    """What the restart of an SPU of a group waits for; None if it may be restarted now."""
+def _bounds(spec: SpuSpec) -> tuple[int | None, ...]:
+    """Its room and its rate, None for no bound."""
+    return spec.storage.size, spec.catch_up_rate
+
+
+def _relieves(before: SpuSpec, after: SpuSpec) -> bool:
+    """Whether a process differs only in that it is bounded less."""
+    bounds = zip(_bounds(before), _bounds(after), strict=True)
+    return _place(before) == _place(after) and all(
+        new is None or (old is not None and new >= old) for old, new in bounds
+    )
+
+
+def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
+    """What the restart of an SPU of a group by another spec waits for; None if it may be restarted
+    now."""
     if view.recovering:
         return "the cluster has recovered"
     spu_id = spu.spec.spu_id
@@ -35,6 +54,8 @@ def awaited(view: View, spu: Spu, now_ms: int) -> str | None:
     for other in view.store.spus_of(str(spu.spec.group)):
         if other.name != spu.name and not _is_back(view, other, now_ms):
             return f"{other.name} is back"
+    if _relieves(spu.spec, spec):
+        return None
     for partition in view.store.partitions_on(spu_id):
         if is_under_replicated(partition):
             return f"all replicas of {partition.name} are live"

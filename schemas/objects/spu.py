@@ -19,6 +19,8 @@ from schemas.objects.quantities import Name, Size
 
 MAX_SPU_ID = 2**31 - 1
 GIB = 1 << 30
+#: With less, replicas would hardly ever become live: it is a number without its unit.
+MIN_CATCH_UP_RATE: Final = 1 << 10
 
 
 class SpuType(CaselessEnum):
@@ -115,11 +117,21 @@ class SpuSpec(Model):
     """Where clients reach the SPU."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
     """Where other SPUs reach the SPU."""
+    catch_up_rate: Size | None = Field(default=None, ge=MIN_CATCH_UP_RATE)
+    """Of an SPU of a group: most bytes per second that it sends to replicas which are not live."""
     drain: StrictBool | None = None
     """true: its replicas move to other SPUs, and it gets no others. Left out otherwise."""
     drain_to: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Ids of the SPUs that its replicas move to while it drains. One that has a replica of a
     partition already gets no second one: if all of them have, any SPU may. Left out: any SPU."""
+
+    @model_validator(mode="after")
+    def _is_started_with_its_rate(self) -> Self:
+        if self.catch_up_rate is not None and self.group is None:
+            raise ValueError(
+                "catchUpRate: counts for SPUs of a group only; set it in the spu.yaml of this one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_others_that_may_come(self) -> Self:

@@ -8,7 +8,14 @@ from pydantic import Field
 
 from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, Status
-from schemas.objects.spu import MAX_SPU_ID, PrivateEndpoint, PublicEndpoint, Storage
+from schemas.objects.quantities import Size
+from schemas.objects.spu import (
+    MAX_SPU_ID,
+    MIN_CATCH_UP_RATE,
+    PrivateEndpoint,
+    PublicEndpoint,
+    Storage,
+)
 
 MAX_REPLICAS = 1_000
 
@@ -26,6 +33,9 @@ class SpuTemplate(Model):
     """Where clients reach the SPUs. On one host, each SPU's port is 3 above the one before."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
     """Where other SPUs reach them. On one host, each SPU's port is 3 above the one before."""
+    catch_up_rate: Size | None = Field(default=None, ge=MIN_CATCH_UP_RATE)
+    """Most bytes per second that each SPU sends to replicas which are not live. It must be more
+    than what is written to the partitions that an SPU leads. Left out: no limit."""
 
 
 class SpuGroupSpec(Model):

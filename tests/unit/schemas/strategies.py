@@ -116,7 +116,7 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
 
 
 def _spu_specs() -> st.SearchStrategy[SpuSpec]:
-    """An SPU drains to others only, and only while it drains."""
+    """An SPU drains to others only, and only while it drains; one without a group has no rate."""
     names = {n: f for n, f in SpuSpec.model_fields.items() if n not in {"drain", "drain_to"}}
     drains = st.fixed_dictionaries({}, optional={"drain": st.none() | st.booleans()})
     others = st.lists(st.integers(0, _INT_BOUND), min_size=1, max_size=3).map(tuple)
@@ -133,6 +133,8 @@ def _spu_specs() -> st.SearchStrategy[SpuSpec]:
 def _spu_spec(parts: tuple[dict[str, Any], dict[str, Any]]) -> SpuSpec:
     spec, drain = parts
     others = tuple(i for i in drain.get("drain_to", ()) if i != spec["spu_id"])
+    if spec.get("group") is None:
+        spec.pop("catch_up_rate", None)
     return SpuSpec(**spec, **{**drain, "drain_to": others or None})
 
 

@@ -178,7 +178,12 @@ def test_given_template_then_the_spu_has_all_of_it_and_its_own_name_id_ports_and
     None
 ):
     made = template(
-        9100, 9200, rack="b", region="eu", storage=Storage(size=7 << 30, log_dir="/data")
+        9100,
+        9200,
+        rack="b",
+        region="eu",
+        storage=Storage(size=7 << 30, log_dir="/data"),
+        catch_up_rate=9 << 20,
     )
     group = group_of("edge", min_id=11, template=made)
     first, second = reconcile(seen(group), Key("SpuGroup", "edge"), NOW)
@@ -193,6 +198,7 @@ def test_given_template_then_the_spu_has_all_of_it_and_its_own_name_id_ports_and
         storage=Storage(size=7 << 30, log_dir="/data/edge-12"),
         public_endpoint=PublicEndpoint(port=9103),
         private_endpoint=PrivateEndpoint(port=9203, host="localhost"),
+        catch_up_rate=9 << 20,
     )
     assert second.spu.metadata.name == "edge-12"
     assert second.spu.metadata.labels == {"spugroup": "edge"}

@@ -18,6 +18,9 @@ from tests.unit.sc.controllers.groups import KEY, NOW, RESERVED, becomes, seen, 
 
 BEFORE = group_of(replicas=3)
 MOVED = group_of(replicas=3, template=template(storage=Storage(log_dir="/other")))
+ROOMY = group_of(replicas=3, template=template(storage=Storage(size=8 << 30)))
+SMALL = group_of(replicas=3, template=template(storage=Storage(size=1 << 20)))
+FAST = group_of(replicas=3, template=template(catch_up_rate=8 << 20))
 RACKED = group_of(replicas=3, template=template(rack="b"))
 OLD = [member_of(BEFORE, i) for i in (1, 2, 3)]
 NEW = [member_of(MOVED, i) for i in (1, 2, 3)]
@@ -29,9 +32,9 @@ def change(spu: Spu, group: SpuGroup = MOVED) -> WriteSpuSpec:
     return WriteSpuSpec(spu, member_of(group, spu.spec.spu_id).spec)
 
 
-def waits(names: str, what: str) -> WriteStatus:
+def waits(names: str, what: str, group: SpuGroup = MOVED) -> WriteStatus:
     text = f"the changed template is not in force yet for {names}: waiting until {what}"
-    return becomes(MOVED, RESERVED, text)
+    return becomes(group, RESERVED, text)
 
 
 def view(
@@ -138,6 +141,21 @@ CASES = [
         view(*OLD, recovering=1),
         (waits("g-1, g-2, g-3", "the cluster has recovered"),),
         id="given-a-recovery-then-none",
+    ),
+    pytest.param(
+        view(*OLD, group=ROOMY, objects=(replicated(2, 3),)),
+        (change(ONE, ROOMY), waits("g-2, g-3", "g-1 is back", ROOMY)),
+        id="given-more-room-then-it-waits-for-no-replicas",
+    ),
+    pytest.param(
+        view(*OLD, group=SMALL, objects=(replicated(2, 3),)),
+        (waits("g-1, g-2, g-3", "all replicas of t-0 are live", SMALL),),
+        id="given-less-room-then-it-waits-for-replicas",
+    ),
+    pytest.param(
+        view(*OLD, group=FAST, objects=(replicated(2, 3),)),
+        (waits("g-1, g-2, g-3", "all replicas of t-0 are live", FAST),),
+        id="given-a-lower-rate-then-it-waits-for-replicas",
     ),
     pytest.param(
         view(*OLD, group=RACKED),

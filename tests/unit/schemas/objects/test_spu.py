@@ -76,6 +76,16 @@ def test_a_drain_to_nobody_is_refused(spec: dict[str, object], said: str) -> Non
         registered("localhost", None, **spec)
 
 
+def test_only_an_spu_of_a_group_has_its_rate_here() -> None:
+    assert (
+        registered("localhost", None, group="g", catchUpRate="20Mi").spec.catch_up_rate == 20 << 20
+    )
+    with pytest.raises(ValidationError, match="counts for SPUs of a group only"):
+        registered("localhost", None, catchUpRate="20Mi")
+    with pytest.raises(ValidationError, match="greater than or equal to 1024"):
+        registered("localhost", None, group="g", catchUpRate=20)
+
+
 def test_given_the_spec_of_a_template_then_only_the_drain_is_taken_over() -> None:
     drained = registered("localhost", None, drain=True, drainTo=[3]).spec
     template = registered("10.0.0.7", None).spec
