@@ -83,9 +83,10 @@ RESYNC_SLICE = 256
 RESYNC_PATIENCE_S = 1.0
 
 #: Makes a provisioner, which calls back with the name of an SPU whose state changed, and gets the
-#: secrets of SPUs and the private addresses of all SCs that run.
+#: secrets of SPUs, the private addresses of all SCs that run, and whether this one leads.
 MakeProvisioner = Callable[
-    [Callable[[str], None], SecretIssuer, Callable[[], tuple[str, ...]]], Provisioner
+    [Callable[[str], None], SecretIssuer, Callable[[], tuple[str, ...]], Callable[[], bool]],
+    Provisioner,
 ]
 
 log = get_logger(__name__)
@@ -136,7 +137,7 @@ class Controller:
         self._provisioner = None
         if provisioner is not None:
             self._provisioner = provisioner(
-                self._provisioning_changed, self.secrets, self._addresses
+                self._provisioning_changed, self.secrets, self._addresses, lambda: self.leads
             )
         self.view = View(
             mirror.store,

@@ -10,7 +10,8 @@
 
 An SPU outlives the SC. The next SC adopts running SPUs, by those files or by the command line of
 the process, so that none runs twice; one whose spec changed is restarted. A process that ends is
-started again, after a growing delay if it keeps ending, and the reason is reported.
+started again, after a growing delay if it keeps ending, and the reason is reported. An SC that
+leads no more, and may have been stopped while another one took over, starts and stops nothing.
 """
 
 from __future__ import annotations
@@ -73,9 +74,10 @@ class _Managed:
 
 class LocalProvisioner(Provisioner):
     """SPUs below one directory. ``controller`` is the SC's private address, ``controllers`` gives
-    those of all SCs that run, ``ports`` are those that the SC uses; ``on_change`` is called with
-    the name of an SPU when its trouble changes or it has ended; ``secrets`` makes the secrets of
-    SPUs. Replicas are kept below ``directory`` and ``allowed_dirs`` only."""
+    those of all SCs that run, ``leads`` whether this one leads, ``ports`` are those that the SC
+    uses; ``on_change`` is called with the name of an SPU when its trouble changes or it has ended;
+    ``secrets`` makes the secrets of SPUs. Replicas are kept below ``directory`` and
+    ``allowed_dirs`` only."""
 
     def __init__(
         self,
@@ -84,7 +86,8 @@ class LocalProvisioner(Provisioner):
         ports: frozenset[int],
         on_change: Callable[[str], None],
         secrets: SecretIssuer,
-        controllers: Callable[[], tuple[str, ...]] = tuple,
+        controllers: Callable[[], tuple[str, ...]],
+        leads: Callable[[], bool],
         *,
         allowed_dirs: Sequence[Path] = (),
     ) -> None:
@@ -93,6 +96,7 @@ class LocalProvisioner(Provisioner):
         self._directory = directory.resolve()
         self._controller = controller
         self._controllers = controllers
+        self._leads = leads
         self._on_change = on_change
         self._managed: dict[str, _Managed] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
@@ -123,8 +127,10 @@ class LocalProvisioner(Provisioner):
                 if (found := by_config.get(str(file))) is None:
                     continue
                 process, spec, known = found, SpuSpec(spu_id=0), False
-            if not is_alive(process):
-                process = by_config.get(str(file), process)
+            if not is_alive(process) and (found := by_config.get(str(file))) is not None:
+                process = found
+                if known:
+                    self._note(name, spec, process)
             log.info("adopted", spu=name, pid=process.pid, alive=is_alive(process))
             self._spus[name] = Provisioned(spec)
             self._take_care(name, _Managed(spec, process, known))
@@ -176,6 +182,8 @@ class LocalProvisioner(Provisioner):
                 if managed.spec_known:
                     await self._provide_secret(name, managed.spec)
                 if not is_alive(managed.process):
+                    if not self._leads():
+                        return
                     self._start(name, managed)
                 await self._until_ended(name, managed, began)
                 code = managed.child.poll() if managed.child is not None else None
@@ -235,6 +243,7 @@ class LocalProvisioner(Provisioner):
             "spuId": spec.spu_id,
             "logDir": str(self._data(name, spec)),
             "storageSize": spec.storage.size,
+            "catchUpRate": spec.catch_up_rate,
             "controller": self._addresses(),
             "public": {"host": HOST, "port": port},
             "private": {"host": HOST, "port": private},
@@ -253,14 +262,19 @@ class LocalProvisioner(Provisioner):
                 cwd=config_file.parent,
             )
         managed.process = ProcessId(managed.child.pid, started_at(managed.child.pid))
+        self._note(name, spec, managed.process)
+        log.info("started", spu=name, pid=managed.child.pid, port=port)
+
+    def _note(self, name: str, spec: SpuSpec, process: ProcessId) -> None:
+        """Write down which process an SPU is, for the next SC and for other programs."""
+        port, private = spec.public_endpoint.port, spec.private_endpoint.port
         state = {
             "spuId": spec.spu_id,
-            "process": asdict(managed.process),
+            "process": asdict(process),
             "ports": {"public": port, "private": private, "http": port + 2},
             "spec": spec.to_json(),
         }
         write_json(self._state_file(name), state)
-        log.info("started", spu=name, pid=managed.child.pid, port=port)
 
     def _addresses(self) -> str | list[str]:
         """Where an SPU finds an SC: this one may be gone before the SPU has connected."""
@@ -299,6 +313,8 @@ class LocalProvisioner(Provisioner):
             await asyncio.wait([managed.task])
         if before is not None:
             await asyncio.wait([before])
+        if not self._leads():
+            return
         if managed.process is not None:
             await asyncio.to_thread(stop, [managed.process])
         if managed.child is not None:

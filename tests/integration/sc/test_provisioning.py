@@ -5,12 +5,13 @@ Most tests run a stand-in for the SPU that starts in no time. It is told by a fi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,18 @@ read line < {never}
 
 
 def spu_at(
-    port: int = 9005, *, private: int = 9006, log_dir: str | None = None, group: str = "g"
+    port: int = 9005,
+    *,
+    private: int = 9006,
+    log_dir: str | None = None,
+    group: str = "g",
+    catch_up_rate: int | None = None,
 ) -> Spu:
     template = SpuTemplate(
         public_endpoint=PublicEndpoint(port=port),
         private_endpoint=PrivateEndpoint(port=private),
         storage=Storage(log_dir=log_dir),
+        catch_up_rate=catch_up_rate,
     )
     return member_of(group_of(group, template=template), 1)
 
@@ -65,6 +72,8 @@ class Bench:
     secrets: dict[int, list[str]] = field(default_factory=dict)
     no_secrets: RunnelError | None = None
     controllers: tuple[str, ...] = ()
+    #: Whether the SC of all provisioners made so far leads.
+    leads: bool = True
 
     def new(self) -> LocalProvisioner:
         self.provisioners.append(
@@ -75,6 +84,7 @@ class Bench:
                 lambda name: self.news.append(name),
                 self,
                 lambda: self.controllers,
+                lambda: self.leads,
                 allowed_dirs=self.allowed_dirs,
             )
         )
@@ -291,13 +301,14 @@ async def test_given_another_spec_then_restarted_and_given_the_same_then_left_al
 
 @pytest.mark.usefixtures("stand_in")
 async def test_given_spec_then_configured_to_listen_where_its_object_says(bench: Bench) -> None:
-    provisioner, spu = bench.new(), spu_at(9105, private=9205)
+    provisioner, spu = bench.new(), spu_at(9105, private=9205, catch_up_rate=20 << 20)
     provisioner.carry_out(ProvisionSpu(spu))
     await bench.until_runs(spu)
     config = yaml.safe_load(bench.config_file.read_text())
     listens = {name: config[name]["port"] for name in ("public", "private", "http")}
     assert listens == {"public": 9105, "private": 9205, "http": 9107}
     assert bench.state()["ports"] == listens
+    assert SpuConfig.model_validate(config).catch_up_rate == 20 << 20
     assert config["controller"] == CONTROLLER
 
 
@@ -446,7 +457,7 @@ async def test_given_a_directory_named_from_where_the_sc_runs_then_a_real_spu_fi
     monkeypatch.chdir(tmp_path)
     port = free_base_port(tmp_path, 1) + 10
     provisioner = LocalProvisioner(
-        Path("cluster"), CONTROLLER, frozenset(), bench.news.append, bench
+        Path("cluster"), CONTROLLER, frozenset(), bench.news.append, bench, tuple, lambda: True
     )
     bench.provisioners.append(provisioner)
     provisioner.carry_out(ProvisionSpu(spu_at(port)))
@@ -454,6 +465,43 @@ async def test_given_a_directory_named_from_where_the_sc_runs_then_a_real_spu_fi
     assert (bench.data / "identity.json").exists()
     second = await bench.next()
     assert NAME in second.provisioning.spus
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_an_sc_that_leads_no_more_then_it_neither_starts_nor_stops_an_spu(
+    bench: Bench,
+) -> None:
+    """It was stopped, another one took over, and it goes on before it has noticed."""
+    deposed, spu = bench.new(), spu_at()
+    deposed.carry_out(ProvisionSpu(spu))
+    first = await bench.until_runs(spu)
+    bench.leads = False
+    deposed.carry_out(EndSpu(NAME))
+    await deposed.close()
+    assert bench.process() == first
+    bench.leads = True
+    deposed = await bench.next()
+    await eventually(lambda: deposed.provisioning.spus == {NAME: Provisioned(spu.spec)})
+    bench.leads = False
+    bench.started[0].kill()
+    bench.started[0].wait()
+    await asyncio.gather(*(m.task for m in deposed._managed.values() if m.task is not None))
+    assert len(bench.started) == 1
+    assert bench.state()["process"]["pid"] == first.pid
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_a_file_that_names_another_process_then_the_one_that_runs_is_written_down(
+    bench: Bench,
+) -> None:
+    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
+    first = await bench.until_runs(spu)
+    bench.state_file.write_text(
+        json.dumps(bench.state() | {"process": asdict(ProcessId(2**22, "-"))})
+    )
+    assert bench.process() is None
+    await bench.next()
+    assert bench.process() == first
 
 
 @pytest.mark.usefixtures("stand_in")
