@@ -18,6 +18,7 @@ from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline, PipelineSpec
 from schemas.objects.quantities import format_duration, format_size
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic, TopicSpec
 
 WARNING_HEADER: Final = "Warning"
@@ -35,6 +36,9 @@ def warnings_of(obj: Object, store: LocalStore, before: Object | None = None) ->
             if isinstance(before, Topic):
                 found.append(_archive(obj, before, store))
             return tuple(islice(chain(*found), MAX_WARNINGS))
+        case Stream():
+            before_stream = before if isinstance(before, Stream) else None
+            return tuple(_few_spus(obj, before_stream, len(store.objects(Spu))))
         case Spu() if obj.spec.contradiction is not None:
             return (f"spec.privateEndpoint.host: {obj.spec.contradiction}",)
         case Pipeline():
@@ -119,8 +123,24 @@ def _missing(spec: TopicSpec, spus: set[int]) -> Iterator[str]:
         for row in unregistered(spec.assignment, spus):
             yield f"spec.assignment{row.path}: {row.why}; the topic waits for it"
     elif len(spus) < spec.replica_count:
-        there = "1 SPU is" if len(spus) == 1 else f"{len(spus)} SPUs are"
+        yield f"{_registered(spec.replica_count, len(spus))}; the topic waits for more"
+
+
+def _few_spus(stream: Stream, before: Stream | None, spus: int) -> Iterator[str]:
+    """More replicas than there are SPUs, of which a stream that exists makes none."""
+    factor = stream.spec.replication_factor
+    if spus >= factor:
+        return
+    found = _registered(factor, spus)
+    if before is None:
+        yield f"{found}; the stream waits for more"
+    elif before.spec.replication_factor != factor:
         yield (
-            f"spec.replicationFactor: {spec.replica_count}, but {there} registered; the topic waits"
-            " for more"
+            f"{found}; its segments keep the replicas they have, and the stream cannot scale, until"
+            f" there are more; add SPUs, or set it to {max(1, spus)} or less"
         )
+
+
+def _registered(factor: int, spus: int) -> str:
+    there = "1 SPU is" if spus == 1 else f"{spus} SPUs are"
+    return f"spec.replicationFactor: {factor}, but {there} registered"

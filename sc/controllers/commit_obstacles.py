@@ -24,7 +24,8 @@ def commit_obstacles(
     writable: False, or None if nothing is known to be in the way."""
     wanted, minimum = partition.spec.replicas, partition.spec.log.min_in_sync_replicas
     leader = partition.status.leader
-    live, help_ = {member.spu_id for member in lrs}, "or lower minInSyncReplicas of the topic"
+    live = {member.spu_id for member in lrs}
+    help_ = f"or lower minInSyncReplicas of the {partition.spec.owner.kind.lower()}"
     found, blocked = list[str](), False
     missing = [i for i in wanted if i not in live]
     # One that has just been added catches up: nothing is wrong with that.

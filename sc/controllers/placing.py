@@ -45,19 +45,21 @@ def place_new(
         # SPUs that connect first after a restart must not get everything.
         reason = f"waiting for {', '.join(away)} to connect again"
         return NotPlaced(reason, wait=True, until_ms=decided_at_ms(view, now_ms))
+    online = [s for s in spus if alive[s.spec.spu_id] is Liveness.ONLINE]
+    able = [s for s in online if not is_draining(view.store, s)]
     # By id: while a mirror catches up, an id may still have its former object beside its new one.
     candidates = {
         s.spec.spu_id: Candidate(
             s.spec.spu_id, s.spec.rack, s.spec.region, view.sessions[s.spec.spu_id].free_bytes
         )
-        for s in spus
-        if alive[s.spec.spu_id] is Liveness.ONLINE and not is_draining(view.store, s)
+        for s in able
     }
     request = Request(
         partitions=count,
         replication_factor=replicas,
         ignore_racks=ignore_racks,
         registered=len(spus),
+        draining=len(online) - len(able),
         replica_bytes=REPLICA_BYTES,
     )
     load = Load(

@@ -90,7 +90,8 @@ class Request:
 
     ``replica_bytes``: free storage that each replica takes up; 0 if that is not known, and
     then any free storage will do. ``registered``: how many SPUs there are, online or not, for the
-    text of a shortage; None: as many as candidates. Raises ValueError for impossible counts.
+    text of a shortage; None: as many as candidates. ``draining``: how many of them are online, but
+    are to get no replicas. Raises ValueError for impossible counts.
     """
 
     partitions: int
@@ -98,6 +99,7 @@ class Request:
     ignore_racks: bool = False
     replica_bytes: int = 0
     registered: int | None = None
+    draining: int = 0
 
     def __post_init__(self) -> None:
         if self.partitions < 0 or self.replication_factor < 1 or self.replica_bytes < 0:
@@ -179,6 +181,8 @@ def _shortage(spus: Sequence[Spu], request: Request) -> Shortage | None:
     if online < factor:
         registered = online if request.registered is None else request.registered
         reason = f"{needs} online SPUs; {online} of {registered} registered are online"
+        if request.draining:
+            reason = f"{reason} and not draining"
         return Shortage(Constraint.ONLINE_SPUS, factor, online, reason)
     usable = sum(1 for s in spus if s.room)
     size = format_size(request.replica_bytes)

@@ -132,22 +132,21 @@ def _no_place_there(view: View, partition: Partition, drained: Spu, target: int)
 
 def _no_place(view: View, partition: Partition, spu_id: int) -> str:
     """Why a partition finds no SPU in the place of one that drains, and what helps."""
-    needed = len(partition.spec.replicas)
-    others = sum(
-        i != spu_id and not is_draining(view.store, spu)
-        for i in view.sessions
-        if (spu := view.store.spu(i)) is not None
-    )
+    needed, owner = len(partition.spec.replicas), partition.spec.owner
+    online = [spu for i in view.sessions if i != spu_id and (spu := view.store.spu(i)) is not None]
+    others = sum(not is_draining(view.store, spu) for spu in online)
     count = "1 SPU" if needed == 1 else f"{needed} SPUs"
+    # The name of a segment says nothing to users.
+    name = partition.name if owner.kind == "Topic" else f"a segment of stream {owner.name}"
     if others >= needed:
-        return f"{partition.name} needs {count}, and no other SPU that is online has room for it"
+        return f"{name} needs {count}, and no other SPU that is online has room for it"
     help_ = "add SPUs"
-    owner = partition.spec.owner
-    if others and owner.kind == "Topic":
-        fewer = f"runnel scale topic {owner.name} --replication-factor {others}"
+    if others:
+        fewer = f"runnel scale {owner.kind.lower()} {owner.name} --replication-factor {others}"
         help_ = f"{help_}, or have fewer replicas: {fewer}"
     there = "no other is" if not others else "1 other is" if others == 1 else f"{others} others are"
-    return f"{partition.name} needs {count}, and {there} online: {help_}"
+    free = "online and not draining" if others < len(online) else "online"
+    return f"{name} needs {count}, and {there} {free}: {help_}"
 
 
 def _topic(view: View, partition: Partition) -> Topic | None:

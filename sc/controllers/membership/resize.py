@@ -111,11 +111,12 @@ def resize(
 
 
 def settings_for_now(wanted: Wanted, partition: Partition, log: LogSettings) -> LogSettings:
-    """The settings of a partition's log: with its former minimum of live replicas while there are
-    not as many as a higher one asks for, because its replicas have yet to move."""
+    """The settings of a partition's log. While its replicas have yet to move, a higher minimum of
+    live replicas waits until one more than that are live, or all: otherwise a partition that gets
+    more replicas could do without fewer of them than before."""
     current = partition.spec.log
     higher = log.min_in_sync_replicas > current.min_in_sync_replicas
-    few = len(partition.status.lrs) < log.min_in_sync_replicas
+    few = len(partition.status.lrs) < min(log.min_in_sync_replicas + 1, wanted.count)
     if higher and few and (partition.spec.moves or not wanted.is_met(partition)):
         return log.model_copy(update={"min_in_sync_replicas": current.min_in_sync_replicas})
     return log

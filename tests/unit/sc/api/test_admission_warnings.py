@@ -13,6 +13,7 @@ from schemas.objects.pipeline import Pipeline, PipelineSpec
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic, TopicSpec
 from tests.unit.sc.builders import partition_of, spu_of, topic_of
+from tests.unit.sc.streams.world import stream_of
 
 
 def warned(spec: dict[str, Any], *spu_ids: int) -> list[str]:
@@ -71,6 +72,41 @@ def test_spus_that_a_placement_waits_for() -> None:
     assert texts(rows, 1, 2) == (
         "spec.assignment[0].replicas: row 1: SPU 9 is not registered; the topic waits for it",
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "factor", "expected"),
+    [
+        pytest.param(None, 2, (), id="given-as-many-spus-then-none"),
+        pytest.param(
+            None,
+            3,
+            ("spec.replicationFactor: 3, but 2 SPUs are registered; the stream waits for more",),
+            id="given-a-new-one-then-it-waits",
+        ),
+        pytest.param(
+            1,
+            3,
+            (
+                (
+                    "spec.replicationFactor: 3, but 2 SPUs are registered; its segments keep the"
+                    " replicas they have, and the stream cannot scale, until there are more; add"
+                    " SPUs, or set it to 2 or less"
+                ),
+            ),
+            id="given-more-than-before-then-what-does-not-go-on",
+        ),
+        pytest.param(3, 3, (), id="given-no-change-then-none"),
+    ],
+)
+def test_more_replicas_of_a_stream_than_spus(
+    before: int | None, factor: int, expected: tuple[str, ...]
+) -> None:
+    store = LocalStore()
+    for spu_id in (1, 2):
+        store.put(spu_of(spu_id))
+    former = None if before is None else stream_of(replication_factor=before)
+    assert warnings_of(stream_of(replication_factor=factor), store, former) == expected
 
 
 def test_given_many_rows_then_the_warnings_are_bounded() -> None:

@@ -101,6 +101,11 @@ def cluster(*objects: Any, online: tuple[int, ...] = (1, 2, 3), **more: Any) -> 
     return view_of(*objects, *spus, sessions=[session_of(i) for i in online], **more)
 
 
+def draining(spu_id: int) -> Spu:
+    spu = spu_of(spu_id)
+    return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+
+
 def made(resolution: TopicResolution = TopicResolution.INIT, **fields: Any) -> Topic:
     return topic_of("t", resolution, **fields)
 
@@ -233,6 +238,11 @@ PLACING = [
         id="given-too-few-online-spus-then-insufficient-resources",
     ),
     pytest.param(
+        cluster(WAITING, draining(4), online=(3, 4)),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 1 of 4 registered are online and not draining"),),
+        id="given-online-spus-that-drain-then-insufficient-resources",
+    ),
+    pytest.param(
         view_of(WAITING),
         (becomes(WAITING, SHORT, f"{NEED_TWO}; 0 of 0 registered are online"),),
         id="given-no-spus-at-all-then-insufficient-resources",
@@ -321,7 +331,7 @@ PLACING = [
     ),
     pytest.param(
         view_of(WAITING, GROUP, STAYS, LEAVES, sessions=[session_of(i) for i in (2, 3)]),
-        (becomes(WAITING, SHORT, f"{NEED_TWO}; 1 of 2 registered are online"),),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 1 of 2 registered are online and not draining"),),
         id="given-only-an-spu-that-leaves-is-left-then-insufficient-resources",
     ),
     pytest.param(
@@ -332,7 +342,7 @@ PLACING = [
             LEAVES,
             sessions=[session_of(i) for i in (2, 3)],
         ),
-        (becomes(WAITING, SHORT, f"{NEED_TWO}; 0 of 2 registered are online"),),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 0 of 2 registered are online and not draining"),),
         id="given-group-on-its-way-out-then-nothing-is-placed-on-its-spus",
     ),
     pytest.param(

@@ -51,6 +51,12 @@ def drained(spu_id: int) -> Spu:
     return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
 
 
+def of_stream(partition: Partition) -> Partition:
+    """The same as a segment of stream s/a."""
+    owner = partition.spec.owner.model_copy(update={"kind": "Stream", "name": "s/a"})
+    return partition.model_copy(update={"spec": partition.spec.model_copy(update={"owner": owner})})
+
+
 def seen(*objects: Any, online: tuple[int, ...], **more: Any) -> View:
     return view_of(*objects, sessions=[session_of(i) for i in online], **more)
 
@@ -208,6 +214,23 @@ DRAINS = [
         ),
         id="given-as-many-spus-as-replicas-then-said-how-to-go-on",
     ),
+    pytest.param(
+        (led(0, (2,)), drained(1)),
+        {"online": (1, 2)},
+        Draining((), 1, "t-0 needs 1 SPU, and no other is online and not draining: add SPUs"),
+        id="given-others-that-drain-too-then-said",
+    ),
+    pytest.param(
+        (of_stream(led(0, (2, 1, 3))), spu_of(1), spu_of(3)),
+        {"online": (1, 2, 3)},
+        Draining(
+            (),
+            1,
+            "a segment of stream s/a needs 3 SPUs, and 2 others are online: add SPUs, or have fewer"
+            " replicas: runnel scale stream s/a --replication-factor 2",
+        ),
+        id="given-a-segment-then-its-stream-is-named",
+    ),
 ]
 
 
@@ -341,8 +364,26 @@ def test_given_too_few_spus_then_said() -> None:
         pytest.param(
             3,
             led(0, (1, 2, 3), (1, 2), joining=(2, 3), minimum=1),
+            1,
+            id="given-just-as-many-have-joined-then-the-former-one",
+        ),
+        pytest.param(
+            3,
+            led(0, (1, 2, 3), joining=(2, 3), minimum=1),
             2,
-            id="given-enough-have-joined-then-the-new-one",
+            id="given-one-more-has-joined-then-the-new-one",
+        ),
+        pytest.param(
+            4,
+            led(0, (1, 2, 3), minimum=2),
+            2,
+            id="given-as-many-as-before-then-the-former-one",
+        ),
+        pytest.param(
+            4,
+            led(0, (1, 2, 3, 4), joining=(4,), minimum=2),
+            3,
+            id="given-all-have-joined-then-the-new-one",
         ),
         pytest.param(
             3,

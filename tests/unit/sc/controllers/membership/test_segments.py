@@ -78,9 +78,9 @@ def test_given_more_replicas_then_all_segments_get_them_also_sealed_ones() -> No
 def test_given_enough_newcomers_have_joined_then_the_minimum_rises() -> None:
     moving: dict[str, Any] = {"joining": (2, 3), "minimum": 1}
     some = [
-        segment(0, (1, 2, 3), (1, 2), **moving),
-        segment(1, (1, 2, 3), (1,), **moving),
-        segment(2, (1, 2, 3), (1, 2), sealed=True, **moving),
+        segment(0, (1, 2, 3), **moving),
+        segment(1, (1, 2, 3), (1, 2), **moving),
+        segment(2, (1, 2, 3), sealed=True, **moving),
     ]
     actions = looked(3, *some, moves=BEGINNING)
     assert (minimums(actions), told(actions)) == ({"t-0": 2, "t-2": 2}, [])
