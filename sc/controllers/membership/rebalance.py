@@ -55,6 +55,10 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         at_ms = decided_at_ms(view, now_ms)
         again = () if at_ms is None else (WakeAt(key, at_ms),)
         return (*again, *_set(rebalance, RebalanceResolution.PENDING, waits))
+    if not _able(view) and view.store.objects(Partition):
+        # Without a place nothing is balanced. An SPU that comes has it look again.
+        nowhere = "nothing can move: no SPU is online that may hold replicas"
+        return _set(rebalance, RebalanceResolution.MOVING, nowhere)
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
         return _planned(view, rebalance, plan)
@@ -83,8 +87,7 @@ def make_plan(view: View, *, leaders_only: bool) -> Plan:
     """What is to be moved, from where replicas are to be now."""
     seats = {
         spu.spec.spu_id: Seat(spu.spec.spu_id, spu.spec.rack, spu.spec.region)
-        for spu in view.store.objects(Spu)
-        if spu.spec.spu_id in view.sessions and not is_draining(view.store, spu)
+        for spu in _able(view)
     }
     topics = {topic.name: topic for topic in view.store.objects(Topic)}
     rows = [
@@ -102,6 +105,15 @@ def make_plan(view: View, *, leaders_only: bool) -> Plan:
         {name: leaders.pop(name, row) for name, row in replicas.items()},
         leaders,
     )
+
+
+def _able(view: View) -> list[Spu]:
+    """SPUs that may hold replicas: online, and not to be emptied."""
+    return [
+        spu
+        for spu in view.store.objects(Spu)
+        if spu.spec.spu_id in view.sessions and not is_draining(view.store, spu)
+    ]
 
 
 def _row(view: View, partition: Partition, topics: dict[str, Topic]) -> Row:

@@ -132,6 +132,21 @@ def test_given_all_is_even_then_done_and_nothing_more() -> None:
     assert reconcile(done, KEY, NOW) == ()
 
 
+@pytest.mark.parametrize("plan_only", [False, True])
+def test_given_no_spu_that_may_hold_replicas_then_nothing_is_called_balanced(
+    plan_only: bool,
+) -> None:
+    nobody = view_of(rebalance(plan_only=plan_only), led(0, 1), spu_of(1), spu_of(2))
+    status = status_in(reconcile(nobody, KEY, NOW))
+    assert (status.resolution, status.reason) == (
+        RebalanceResolution.MOVING,
+        "nothing can move: no SPU is online that may hold replicas",
+    )
+    # Then there is nothing to balance.
+    empty = status_in(reconcile(view_of(rebalance(plan_only=plan_only)), KEY, NOW))
+    assert empty.reason == "all is balanced"
+
+
 def test_given_leaders_only_then_replicas_stay() -> None:
     view = seen(rebalance(leaders_only=True), *(led(i, 1) for i in range(4)))
     assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
