@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
@@ -54,6 +55,15 @@ NOT_READY_S: Final = 15.0
 UNKNOWN_S: Final = 0.5
 #: The header with what the SC warns of, once for each warning.
 WARNING_HEADER: Final = "Warning"
+
+
+class Presence(Enum):
+    """What there is at the address of an SC."""
+
+    THERE = "something answers"
+    SILENT = "nothing answers"
+    GONE = "nobody listens"
+
 
 OnWarning = Callable[[str], None]
 """Takes what the SC warns of in an object that it has accepted: a sentence that begins with the
@@ -174,7 +184,7 @@ class ScCalls(ABC):
         """The JSON of the answer of one SC. Raises as `call` does."""
 
     @abstractmethod
-    async def _is_there(self, address: Address, within_s: float) -> bool:
+    async def _look_at(self, address: Address, within_s: float) -> Presence:
         """Whether something answers `HEALTH` at the address, however it does, within this time."""
 
     @abstractmethod
@@ -183,14 +193,32 @@ class ScCalls(ABC):
 
     async def _in_turn(self) -> tuple[Address, ...]:
         """The SCs in the order in which they are to be asked: those that do not answer at all come
-        last. Which ones these are is only looked up until one answers."""
+        last. Which ones these are is only looked up until one answers. Raises NotConnectedError if
+        none does for `NOT_READY_S`: what is sent to a process that stands still may be done
+        whenever that goes on."""
         known = tuple(self._addresses)
         if len(known) < 2 or time.monotonic() - self._answered_s < FRESH_S:
             return known
-        for number, address in enumerate(known):
-            if await self._is_there(address, SILENT_S):
-                return (*known[number:], *known[:number])
-        return known
+        deadline_s = time.monotonic() + self.not_ready_s
+        while True:
+            silent = False
+            for number, address in enumerate(known):
+                match await self._look_at(address, SILENT_S):
+                    case Presence.THERE:
+                        return (*known[number:], *known[:number])
+                    case Presence.SILENT:
+                        silent = True
+                    case Presence.GONE:
+                        pass
+            if not silent:
+                # Each says why.
+                return known
+            if time.monotonic() > deadline_s:
+                raise NotConnectedError(
+                    f"no SC answers at {', '.join(map(str, known))}, so nothing was sent; is the"
+                    " cluster running? runnel cluster status"
+                )
+            await self._pause(UNKNOWN_S)
 
     def _prefer(self, address: Address) -> None:
         self._answered_s = time.monotonic()

@@ -23,6 +23,7 @@ from runnel.admin.calls import (
     REQUEST_TIMEOUT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
+    Presence,
     ScCalls,
     not_an_sc,
     refusal,
@@ -123,17 +124,19 @@ class ScClient(ScCalls):
                 self.warn(method, response.headers.getall(WARNING_HEADER, ()))
                 return answer
 
-    async def _is_there(self, address: Address, within_s: float) -> bool:
+    async def _look_at(self, address: Address, within_s: float) -> Presence:
         self._opened_in.require()
         patience = aiohttp.ClientTimeout(total=within_s)
         try:
             async with self._session.get(f"http://{address}{HEALTH}", timeout=patience):
-                return True
-        except (aiohttp.ClientConnectionError, TimeoutError, OSError):
-            return False
+                return Presence.THERE
+        except TimeoutError:
+            return Presence.SILENT
+        except (aiohttp.ClientConnectionError, OSError):
+            return Presence.GONE
         except (aiohttp.ClientError, ValueError):
             # It is no SC: the call itself says so.
-            return True
+            return Presence.THERE
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

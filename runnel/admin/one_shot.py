@@ -28,6 +28,7 @@ from runnel.admin.calls import (
     REQUEST_TIMEOUT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
+    Presence,
     ScCalls,
     not_an_sc,
     refusal,
@@ -133,18 +134,20 @@ class _BlockingCalls(ScCalls):
             self.warn(method, warnings)
             return json.loads(body)
 
-    async def _is_there(self, address: Address, within_s: float) -> bool:
+    async def _look_at(self, address: Address, within_s: float) -> Presence:
         connection = http.client.HTTPConnection(address.host, address.port, timeout=within_s)
         with closing(connection):
             try:
                 connection.request("GET", HEALTH, headers={BY_HEADER: self.by})
                 connection.getresponse().close()
+            except TimeoutError:
+                return Presence.SILENT
             except OSError:
-                return False
+                return Presence.GONE
             except (http.client.HTTPException, ValueError):
                 # It is no SC: the call itself says so.
-                return True
-        return True
+                return Presence.THERE
+        return Presence.THERE
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - nothing else runs

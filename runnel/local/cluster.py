@@ -23,7 +23,7 @@ from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import DASHBOARD, HOST, OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
-from runnel.local.rolling import order_of, restart_spus
+from runnel.local.rolling import order_of, require_kv, restart_spus
 from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours, remove
@@ -235,6 +235,13 @@ class ClusterDaemons:
                 raise ConflictError(
                     f"the cluster in {self.data_dir} does not run; start it: runnel cluster start"
                 )
+            require_kv(
+                {
+                    one.name: OneShotCalls(f"{HOST}:{one.ports['public']}")
+                    for one in plan.controllers
+                    if one.name in running
+                }
+            )
             missing = [one for one in plan.daemons if one.name not in running]
             if missing:
                 self._bring_up(plan, missing, progress)

@@ -8,14 +8,15 @@ time. SCs come first, the one that leads last.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from runnel.admin.calls import HEALTH
 from runnel.admin.one_shot import OneShotCalls
 from runnel.local.starting import Progress
 from runnel.local.state import DataDirectory, SpuProcess
 from schemas.daemon.process import ProcessId, stop
-from schemas.errors import DeadlineExceededError, RetryableError
+from schemas.errors import ConflictError, DeadlineExceededError, RetryableError
 from schemas.objects.partition import Partition, is_led, is_under_replicated
 from schemas.objects.spu import CONNECTED, Spu
 
@@ -23,6 +24,22 @@ from schemas.objects.spu import CONNECTED, Spu
 WHOLE_S: Final = 600.0
 #: How often it is looked.
 _LOOK_S: Final = 0.1
+#: What an SC tells beside its health if its KV is to blame.
+_KV_TROUBLE: Final = frozenset({"kvAwayMs", "kvUnwritable"})
+
+
+def require_kv(controllers: Mapping[str, OneShotCalls]) -> None:
+    """Raises ConflictError if an SC says that its KV is away or takes no writes: an SC that is
+    stopped then cannot start again. One that says nothing may need just that."""
+    for name, client in controllers.items():
+        try:
+            client.call("GET", HEALTH)
+        except RetryableError as error:
+            if error.details.keys() & _KV_TROUBLE:
+                raise ConflictError(
+                    f"{name}: {error.message}; it could not start again: mend that, and repeat the"
+                    " command"
+                ) from error
 
 
 def restart_spus(directory: DataDirectory, client: OneShotCalls, progress: Progress) -> list[str]:

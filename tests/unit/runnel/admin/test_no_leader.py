@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runnel.admin.calls import NotConnectedError, ScCalls
+from runnel.admin.calls import NotConnectedError, Presence, ScCalls
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import (
     DeadlineExceededError,
@@ -30,8 +30,11 @@ class ScriptedCalls(ScCalls):
         self.answers = list(answers)
         self.asked: list[str] = []
         self.silent: set[str] = set()
+        self.gone: set[str] = set()
         self.looked: list[str] = []
         self.pauses: list[float] = []
+        #: Those that go on when some time has passed.
+        self.back: set[str] = set()
 
     async def _call_one(
         self,
@@ -48,12 +51,15 @@ class ScriptedCalls(ScCalls):
             raise found
         return found
 
-    async def _is_there(self, address: Address, within_s: float) -> bool:
+    async def _look_at(self, address: Address, within_s: float) -> Presence:
         self.looked.append(address.host)
-        return address.host not in self.silent
+        if address.host in self.gone:
+            return Presence.GONE
+        return Presence.SILENT if address.host in self.silent else Presence.THERE
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
+        self.silent -= self.back
 
 
 def result_of(scripted: ScriptedCalls, method: str = "POST") -> Any:
@@ -129,12 +135,30 @@ def test_given_an_sc_that_stands_still_then_the_next_one_is_asked_from_then_on()
     assert (scripted.looked, scripted.asked) == (["a", "b"], ["b"] * 3)
 
 
-def test_given_all_stand_still_then_they_are_asked_all_the_same() -> None:
-    gone = NotConnectedError("connection refused")
-    scripted = ScriptedCalls(gone, "done")
-    scripted.silent = {"a", "b"}
+def test_given_nobody_listens_then_each_says_why() -> None:
+    scripted = ScriptedCalls(NotConnectedError("connection refused"))
+    scripted.gone = {"a", "b"}
+    with pytest.raises(NotConnectedError, match="connection refused"):
+        result_of(scripted)
+    assert (scripted.asked, scripted.pauses) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("gone", ["", "b"])
+def test_given_all_stand_still_then_nothing_is_sent_until_one_goes_on(gone: str) -> None:
+    scripted = ScriptedCalls("done")
+    scripted.silent, scripted.gone = {"a", "b"}, {gone}
+    scripted.back = {"a"}
     assert result_of(scripted) == "done"
-    assert scripted.asked == ["a", "b"]
+    assert (scripted.asked, scripted.pauses) == (["a"], [0.5])
+
+
+def test_given_all_stand_still_for_long_then_all_are_named_and_nothing_was_sent() -> None:
+    scripted = ScriptedCalls("done")
+    scripted.silent = {"a", "b"}
+    scripted.not_ready_s = -1.0
+    with pytest.raises(NotConnectedError, match="no SC answers at a:1, b:2, so nothing was sent"):
+        result_of(scripted)
+    assert scripted.asked == []
 
 
 def test_given_one_that_failed_then_it_is_looked_at_before_it_is_asked_again() -> None:
