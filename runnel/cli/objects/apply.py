@@ -27,6 +27,7 @@ from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     NotFoundError,
+    RetryableError,
     RunnelError,
 )
 from schemas.objects.kinds import find_kind
@@ -64,22 +65,33 @@ def apply(
     """Create or update objects from manifests.
 
     The whole spec is replaced: a field left out returns to its default. Nothing is sent unless
-    every manifest is valid.
+    every manifest is valid. If the SC refuses one, the others are applied all the same.
     """
     seconds = parse_timeout(timeout)
     loaded = load_paths(filename, sys.stdin, recursive=recursive)
     check_pipelines(loaded)
     warnings: list[str] = []
+    refused: list[RunnelError] = []
     with administered(sc, warnings.append) as cluster:
-        for item in loaded:
+        for number, item in enumerate(loaded, 1):
             try:
                 done = cluster.apply(item.object, dry_run=dry_run)
             except RunnelError as error:
                 error.message = item.located(error.message)
-                raise
+                refused.append(error)
+                if isinstance(error, RetryableError):
+                    # Nobody is there to take the others.
+                    if left := len(loaded) - number:
+                        error.message = f"{error.message}; not sent: {left} more"
+                    break
+                continue
             while warnings:
                 warn(item.located(warnings.pop(0)))
             print(done)
+        if len(refused) > 1:
+            raise ExceptionGroup("some were not applied", refused)
+        if refused:
+            raise refused[0]
         for item in loaded if wait_for_it and not dry_run else ():
             kind = item.object.PLURAL
             if (works := _WORKS.get(kind)) is not None:

@@ -72,6 +72,8 @@ class FakeSc:
         self.watches = 0
         #: So many of the next watches are turned away.
         self.watches_refused = 0
+        #: What it refuses to create, by name.
+        self.refused_objects: dict[str, RunnelError] = {}
         #: Lists break off with COMPACTED on so many of their later pages.
         self.pages_compacted = 0
         self._changes: list[tuple[int, str, Object]] = []
@@ -375,6 +377,8 @@ class FakeSc:
     async def _create(self, request: web.Request) -> web.Response:
         self._remember(request)
         obj = BY_PLURAL[request.match_info["plural"]].model_validate(await request.json())
+        if (refused := self.refused_objects.get(obj.name)) is not None:
+            raise refused
         if (obj.PLURAL, obj.name) in self.objects:
             raise ConflictError(f"{obj.kind} {obj.name} exists")
         if request.query.get("dryRun") == "true":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.errors import ConflictError, NotReadyError, RunnelError
 from tests.unit.runnel.cli.conftest import CommandLine
 
 MANIFESTS = """\
@@ -37,6 +38,42 @@ def test_apply_prints_warnings_with_their_lines_and_goes_on(
     )
     # Nothing is written, so the SC is not asked.
     assert command("apply", "-f", str(file)).err == ""
+
+
+@pytest.mark.parametrize(
+    ("refused", "code", "out", "lines"),
+    [
+        pytest.param(
+            {"a": ConflictError("no")}, 4, "topic/b created\n", [1], id="given-one-then-the-others"
+        ),
+        pytest.param(
+            {"a": ConflictError("no"), "b": ConflictError("nor this")},
+            4,
+            "",
+            [1, 9],
+            id="given-several-then-each-is-named",
+        ),
+        pytest.param(
+            {"a": NotReadyError("no SC leads")}, 5, "", [1], id="given-nobody-there-then-no-more"
+        ),
+    ],
+)
+def test_given_what_the_sc_refuses_then_the_others_are_applied(
+    command: CommandLine,
+    tmp_path: Path,
+    refused: dict[str, RunnelError],
+    code: int,
+    out: str,
+    lines: list[int],
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFESTS)
+    command.sc.refused_objects = refused
+    done = command("apply", "-f", str(file))
+    assert (done.code, done.out) == (code, out)
+    said = zip(lines, (error.message for error in refused.values()), strict=True)
+    rest = "; not sent: 1 more" if code == 5 else ""
+    assert done.err == "".join(f"error: {file}:{line}: {why}{rest}\n" for line, why in said)
 
 
 def test_create_prints_warnings(command: CommandLine) -> None:
