@@ -16,6 +16,8 @@ from typing import Final
 _PUSHES_PER_S: Final = 4
 _SMALLEST: Final = 16 << 10
 _LARGEST: Final = 1 << 20
+#: Seconds after which a follower that lacks more records than before is said to fall behind.
+_LOOK_S: Final = 60.0
 
 
 class CatchUpRate:
@@ -33,6 +35,10 @@ class CatchUpRate:
         self._sleep = sleep
         self._turn = asyncio.Lock()
         self._free_s = 0.0
+
+    @property
+    def bytes_per_second(self) -> int | None:
+        return self._rate
 
     @property
     def is_limited(self) -> bool:
@@ -57,3 +63,35 @@ class CatchUpRate:
         """So many bytes were sent."""
         if self._rate is not None:
             self._free_s = max(self._free_s, self._now_s()) + count / self._rate
+
+    def now_s(self) -> float:
+        """The time by the clock of the rate, in seconds."""
+        return self._now_s()
+
+
+class FallingBehind:
+    """Notices followers of one log that come no nearer to its end, because the rate is less than
+    what is written. Pure."""
+
+    def __init__(self) -> None:
+        #: By follower: since when it is looked at, and how many records it lacked then.
+        self._since: dict[int, tuple[float, int]] = {}
+        #: When it was looked at last.
+        self._seen_s: dict[int, float] = {}
+
+    def lacks(self, follower: int, records: int, now_s: float) -> bool:
+        """A follower lacks so many records now. Whether it lacked fewer a minute ago; after a longer
+        time in which nothing was sent to it, it is looked at anew."""
+        if now_s - self._seen_s.get(follower, now_s) > _LOOK_S:
+            self.forget(follower)
+        self._seen_s[follower] = now_s
+        began_s, before = self._since.setdefault(follower, (now_s, records))
+        if now_s - began_s < _LOOK_S:
+            return False
+        self._since[follower] = now_s, records
+        return records > before
+
+    def forget(self, follower: int) -> None:
+        """It waits for no rate any more."""
+        self._since.pop(follower, None)
+        self._seen_s.pop(follower, None)

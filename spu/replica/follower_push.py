@@ -19,7 +19,7 @@ from schemas.errors import CorruptBatchError, NotReadyError, OffsetOutOfRangeErr
 from schemas.ids import PartitionUid
 from schemas.wire.batch import split_batches, verify
 from spu.net.peer_connection import PeerConnection
-from spu.replica.catch_up import CatchUpRate
+from spu.replica.catch_up import CatchUpRate, FallingBehind
 from spu.replication.attachments import progress_of
 from spu.replication.events import Input, Push, Pushed
 from spu.replication.state import ReplicaState
@@ -67,6 +67,7 @@ class FollowerPushes:
         self._storage = storage
         self._rate = rate
         self._waiting: set[asyncio.Task[object]] = set()
+        self._falling = FallingBehind()
         #: By follower: the push that waits for its turn.
         self._turns: dict[int, tuple[asyncio.Task[object], Push, PeerConnection]] = {}
 
@@ -78,6 +79,7 @@ class FollowerPushes:
             task = self._later(self._push_in_turn(push, connection))
             self._turns[push.to] = task, push, connection
             return
+        self._falling.forget(push.to)
         log = self._replica.log
         try:
             found = log.read(push.start, PUSH_BYTES, log.leo, wait=False)
@@ -148,9 +150,21 @@ class FollowerPushes:
                 found = await self._read(push, self._rate.push_bytes)
                 if found is not None:
                     self._rate.sent(self._send(push, connection, found))
+                    self._look_back(push.to, self._replica.log.leo - found.next_offset)
         finally:
             if (waiting := self._turns.get(push.to)) is not None and waiting[1] is push:
                 del self._turns[push.to]
+
+    def _look_back(self, follower: int, left: int) -> None:
+        if self._falling.lacks(follower, left, self._rate.now_s()):
+            _log.warning(
+                "a replica falls behind, since more is written than catchUpRate lets through:"
+                " raise it, or write less",
+                partition=self._name,
+                peer=follower,
+                records=left,
+                bytes_per_second=self._rate.bytes_per_second,
+            )
 
     async def _push_cold(self, push: Push, connection: PeerConnection) -> None:
         async with connection.cold:

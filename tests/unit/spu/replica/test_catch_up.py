@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from spu.replica.catch_up import CatchUpRate
+from spu.replica.catch_up import CatchUpRate, FallingBehind
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -77,3 +77,39 @@ async def test_given_no_limit_then_nobody_waits() -> None:
             rate.sent(100 * MIB)
     assert not rate.is_limited
     assert clock.slept == []
+
+
+@pytest.mark.parametrize(
+    ("lacked", "said"),
+    [
+        pytest.param([(0, 10), (30, 90), (59, 99)], [False] * 3, id="given-no-minute-then-not-yet"),
+        pytest.param([(0, 10), (60, 11)], [False, True], id="given-more-than-before-then-said"),
+        pytest.param([(0, 10), (60, 10)], [False, False], id="given-as-many-then-not"),
+        pytest.param(
+            [(0, 10), (60, 11), (90, 50), (120, 12)],
+            [False, True, False, True],
+            id="given-said-then-again-only-after-another-minute",
+        ),
+        pytest.param(
+            [(0, 10), (90, 50), (150, 51)],
+            [False, False, True],
+            id="given-a-longer-pause-then-from-its-end",
+        ),
+        pytest.param(
+            [(0, 90), (60, 50), (120, 20)], [False] * 3, id="given-it-comes-nearer-then-not"
+        ),
+    ],
+)
+def test_falling_behind(lacked: list[tuple[float, int]], said: list[bool]) -> None:
+    falling = FallingBehind()
+    assert [falling.lacks(2, records, now_s) for now_s, records in lacked] == said
+    # Another one is looked at from its own beginning.
+    assert not falling.lacks(3, 1_000, 1_000)
+
+
+def test_given_one_that_was_live_in_between_then_looked_at_anew() -> None:
+    falling = FallingBehind()
+    falling.lacks(2, 10, 0)
+    falling.forget(2)
+    assert not falling.lacks(2, 90, 60)
+    assert falling.lacks(2, 91, 120)

@@ -85,7 +85,7 @@ async def bench() -> Any:
     async def sleep(_seconds: float) -> None:
         await turn.wait()
 
-    rate = CatchUpRate(40 << 10, now_s=lambda: 1e9 if turn.is_set() else 0.0, sleep=sleep)
+    rate = CatchUpRate(40 << 10, now_s=lambda: 60.0 if turn.is_set() else 0.0, sleep=sleep)
     replica = FakeReplica()
     with ThreadPoolExecutor(1) as threads:
         pushes = FollowerPushes(cast(Any, replica), UID, "orders-0", threads, threads, rate)
@@ -141,3 +141,28 @@ async def test_given_an_attachment_that_is_over_then_its_turn_is_for_the_next(be
     bench.turn.set()
     await until(lambda: not bench.pushes._waiting)
     assert bench.replica.pushed == [(2, 16)]
+
+
+async def test_given_more_is_written_than_sent_then_the_log_says_what_is_too_low(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "spu.replica.follower_push._log",
+        SimpleNamespace(warning=lambda text, **more: said.append({"text": text, **more})),
+    )
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    bench.replica.log.leo = 200
+    # Long after: it lacks more than before.
+    bench.turn.set()
+    bench.push(2, 16)
+    await until(lambda: len(bench.replica.pushed) == 2)
+    (one,) = said
+    assert "catchUpRate" in one.pop("text")
+    assert one == {
+        "partition": "orders-0",
+        "peer": 2,
+        "records": 168,
+        "bytes_per_second": 40 << 10,
+    }
