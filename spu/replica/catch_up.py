@@ -80,8 +80,8 @@ class FallingBehind:
         self._seen_s: dict[int, float] = {}
 
     def lacks(self, follower: int, records: int, now_s: float) -> bool:
-        """A follower lacks so many records now. Whether it lacked fewer a minute ago; after a longer
-        time in which nothing was sent to it, it is looked at anew."""
+        """A follower lacks so many records now. Whether it lacked fewer a minute ago; after a
+        longer time in which nothing was sent to it, it is looked at anew."""
         if now_s - self._seen_s.get(follower, now_s) > _LOOK_S:
             self.forget(follower)
         self._seen_s[follower] = now_s

@@ -98,7 +98,7 @@ class Preconditions:
             raise NotEnoughReplicasError(
                 f"{self._name} has {hard_state.smallest} live replicas of"
                 f" {len(hard_state.replicas)}, minInSyncReplicas is {hard_state.min_in_sync}: wait"
-                " until more SPUs are back, or lower minInSyncReplicas of the topic"
+                " until more SPUs are back, or lower its minInSyncReplicas"
             )
 
     @property

@@ -88,10 +88,7 @@ def apply(
             while warnings:
                 warn(item.located(warnings.pop(0)))
             print(done)
-        if len(refused) > 1:
-            raise ExceptionGroup("some were not applied", refused)
-        if refused:
-            raise refused[0]
+        _raise_all(refused)
         for item in loaded if wait_for_it and not dry_run else ():
             kind = item.object.PLURAL
             if (works := _WORKS.get(kind)) is not None:
@@ -305,9 +302,10 @@ def delete(
         raise InvalidRequestError(f"--force is for SPUs, not for {', '.join(sorted(others))}")
     seconds = parse_timeout(timeout)
     missing: list[str] = []
+    refused: list[RunnelError] = []
     with administered(sc) as cluster:
         deleted = []
-        for cls, target in targets:
+        for cls, target in dict.fromkeys(targets):
             label = f"{cls.kind_name().lower()}/{target}"
             try:
                 cluster.delete(cls.PLURAL, target, force=force, dry_run=dry_run)
@@ -317,14 +315,25 @@ def delete(
             except (ConflictError, InvalidRequestError) as error:
                 # The API has another word for it.
                 error.message = error.message.replace("force=true", "--force")
-                raise
+                refused.append(error)
+                continue
             deleted.append((cls, target, label))
         for cls, target, label in deleted:
             if wait_for_it and not dry_run:
                 cluster.wait(cls.PLURAL, target, "deleted", timeout=seconds)
             print(f"{label} deleted{_tried(dry_run)}")
     if missing:
-        raise NotFoundError("; ".join(missing))
+        refused.insert(0, NotFoundError("; ".join(missing)))
+    _raise_all(refused)
+
+
+def _raise_all(errors: list[RunnelError]) -> None:
+    """Raise the errors of several objects, if there are any: each is reported, and the exit code is
+    the highest."""
+    if len(errors) > 1:
+        raise ExceptionGroup("not all was done", errors)
+    if errors:
+        raise errors[0]
 
 
 def _targets(kind: str, names: list[str]) -> list[tuple[type[Object], str]]:

@@ -72,7 +72,7 @@ class FakeSc:
         self.watches = 0
         #: So many of the next watches are turned away.
         self.watches_refused = 0
-        #: What it refuses to create, by name.
+        #: What it refuses to create or delete, by name.
         self.refused_objects: dict[str, RunnelError] = {}
         #: Lists break off with COMPACTED on so many of their later pages.
         self.pages_compacted = 0
@@ -419,6 +419,8 @@ class FakeSc:
     async def _delete(self, request: web.Request) -> web.Response:
         self._remember(request)
         found = self._found(request)
+        if (refused := self.refused_objects.get(found.name)) is not None:
+            raise refused
         if request.query.get("dryRun") != "true":
             self._remove(found)
         return web.json_response(found.to_json(), status=202)

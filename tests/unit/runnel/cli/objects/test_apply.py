@@ -105,3 +105,14 @@ def test_delete_deletes_what_exists_beside_what_does_not(command: CommandLine) -
     done = command("delete", "topic", "nosuch", "orders", "--no-wait")
     assert (done.code, done.out) == (3, "topic/orders deleted\n")
     assert done.err == "error: topic 'nosuch' does not exist\n"
+
+
+def test_delete_goes_on_after_one_that_is_refused_and_deletes_each_once(
+    command: CommandLine,
+) -> None:
+    for name in ("a", "b", "c"):
+        command.sc.add_topic(name)
+    command.sc.refused_objects = {"b": ConflictError("it is in use")}
+    done = command("delete", "topic", "a", "b", "nosuch", "c", "a", "--no-wait")
+    assert (done.code, done.out) == (4, "topic/a deleted\ntopic/c deleted\n")
+    assert done.err == "error: topic 'nosuch' does not exist\nerror: it is in use\n"
