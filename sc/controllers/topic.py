@@ -31,6 +31,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.membership.resize import of_topic, resize, settings_for_now
+from sc.controllers.out_of_use import out_of_use
 from sc.controllers.placing import NotPlaced, Placed, named_by, place_new
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic_size import chunks, map_too_large, topic_bytes
@@ -52,8 +53,6 @@ from schemas.objects.topic import (
 #: Partitions that one reconcile of a topic creates. The next reconcile places more: creating very
 #: many at once would delay heartbeats to SPUs.
 CREATE_AT_ONCE = 1_000
-#: Partitions that the reason of a topic names.
-NAMED = 3
 #: The reason of a topic whose partitions are being created.
 PLACING = "placing partitions"
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
@@ -181,22 +180,13 @@ def _provision(
         if (obstacle := map_too_large(topic, replica_map)) is not None:
             actions.extend(_set(topic, TopicResolution.PENDING, obstacle))
         else:
-            # A sealed one has nothing left to commit.
-            unwritable = [
-                p
-                for p in partitions
-                if p.status.writable is False and p.status.sealed_offset is None
-            ]
-            found = (
-                _being_sealed(topic, partitions),
-                _unwritable(unwritable, partitions),
-                resizing.reason,
-            )
+            unusable = out_of_use(partitions, "partitions", lambda p: p.name)
+            found = (_being_sealed(topic, partitions), unusable, resizing.reason)
             reason = (
                 _contradiction(topic.spec, partitions) or "; ".join(filter(None, found)) or None
             )
             status = _status(topic, TopicResolution.PROVISIONED, reason, replica_map)
-            if unwritable:
+            if unusable is not None:
                 status = status.model_copy(update={"writable": False})
             if resizing.reason is not None:
                 status = status.model_copy(update={"moving": True})
@@ -295,15 +285,6 @@ def _being_sealed(topic: Topic, partitions: list[Partition]) -> str | None:
     if not topic.spec.sealed or all(p.status.sealed_offset is not None for p in partitions):
         return None
     return "it is being sealed: not all of its partitions are sealed yet"
-
-
-def _unwritable(found: list[Partition], partitions: list[Partition]) -> str | None:
-    """Which partitions have a leader and commit nothing. Why is in their own statuses."""
-    if not found:
-        return None
-    names = ", ".join(p.name for p in found[:NAMED]) + (", …" if len(found) > NAMED else "")
-    verb = "commits" if len(found) == 1 else "commit"
-    return f"{len(found)} of {len(partitions)} partitions {verb} nothing: {names}"
 
 
 def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) -> _Placement:

@@ -11,6 +11,7 @@ from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, To
 from schemas.objects.partition import (
     DesiredState,
     Partition,
+    has_lost_leader,
     is_led,
     is_under_replicated,
     is_writable,
@@ -138,9 +139,13 @@ def _other_replicas(change: ObjectChanged) -> Iterator[Key]:
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
     """Whether the owner of a partition depends on this change. Of statuses, a topic depends only on
     whether partitions commit and, while they move, on newcomers that join; a stream depends on
-    whether they are writable, sealed and truncated: each change makes it look at all of them."""
+    whether they are writable, sealed and truncated: each change makes it look at all of them. Both
+    depend on whether partitions have lost their leader; an election that ends well is no such
+    change."""
     old, new = change.old, change.new
     if not isinstance(old, Partition) or not isinstance(new, Partition):
+        return True
+    if has_lost_leader(old.status) != has_lost_leader(new.status):
         return True
     if owner_kind == "Topic" and (
         old.status.writable != new.status.writable or _has_more_to_rely_on(old, new)

@@ -128,6 +128,12 @@ def is_taking_over(status: PartitionStatus) -> bool:
     return status.leader is not None and status.reason == taking_over(status.leader)
 
 
+def has_lost_leader(status: PartitionStatus) -> bool:
+    """Whether it had a leader, has none, and no other replica may take over now."""
+    offline = status.resolution is PartitionResolution.OFFLINE
+    return offline and status.leader is not None and not is_taking_over(status)
+
+
 def is_writable(partition: Partition) -> bool:
     """Whether it has a leader, and nothing is known that keeps it from committing records."""
     status = partition.status

@@ -273,7 +273,8 @@ class TopicStatus(Status):
     replica_map: tuple[tuple[int, ...], ...] = ()
     """Mirrors the partitions' specs: row i lists the SPUs of partition i."""
     writable: bool | None = None
-    """false while some of its partitions have a leader, but commit no records."""
+    """false while some of its partitions take no records: they have lost their leader, or it
+    commits none."""
     moving: bool | None = None
     """true while its partitions get other replicas, as its spec asks for."""
 
@@ -292,7 +293,7 @@ class Topic(Object):
         state = str(status.resolution)
         shown = {
             "state": f"{state}: {status.reason}" if status.reason else state,
-            "writable": "no: some partitions commit no records" if status.writable is False else "",
+            "writable": "no: some partitions take no records" if status.writable is False else "",
             "partitions": f"{spec.partition_count}, replicas of each: {spec.replica_count}",
             "key column": spec.key_column,
             "timestamp column": spec.timestamp_column,

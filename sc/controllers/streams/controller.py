@@ -6,6 +6,7 @@ from typing import assert_never
 
 from sc.controllers.actions import Action, Key, Read, Settle, WakeAt, WriteStatus
 from sc.controllers.membership.resize import BEGINNING, of_stream
+from sc.controllers.out_of_use import out_of_use
 from sc.controllers.streams import workflows
 from sc.controllers.streams.auto_scale import loads_of
 from sc.controllers.streams.steps import Pass, Progress
@@ -14,6 +15,7 @@ from sc.store.view import Mark, Settled, View
 from schemas.errors import InvalidRequestError
 from schemas.objects.partition import DesiredState
 from schemas.objects.stream import Stream, StreamState, StreamStatus
+from schemas.streams.epochs import segment_text
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
@@ -130,8 +132,16 @@ def _status(of: Pass, progress: Progress) -> StreamStatus:
         queued=len(of.accepted.waiting) - running or None,
         moves=moves,
         observed_generation=state.observed_generation,
-        reason=progress.reason,
+        reason="; ".join(filter(None, (progress.reason, _obstacle(of)))) or None,
     )
+
+
+def _obstacle(of: Pass) -> str | None:
+    """Which segments take no records, unless what the stream waits for says so."""
+    if of.state is None or of.state.state is not StreamState.ACTIVE:
+        return None
+    segments = [one for one in of.partitions() if not one.deleting]
+    return out_of_use(segments, "segments", lambda one: segment_text(one.spec.segment_id or 0))
 
 
 def _written(stream: Stream, status: StreamStatus) -> tuple[Action, ...]:

@@ -27,7 +27,7 @@ from sc.store.view import View
 from schemas.columns.topic_schema import Column
 from schemas.objects.archive import ArchiveSettings
 from schemas.objects.metadata import Metadata
-from schemas.objects.partition import DesiredState, Partition
+from schemas.objects.partition import DesiredState, Partition, taking_over
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution, TopicSpec, TopicStatus
@@ -296,6 +296,29 @@ PLACING = [
         cluster(PLACED, BOTH[0], partition_of(WAITING, 1, (3, 1), writable=False)),
         (unwritable(PLACED, "1 of 2 partitions commits nothing: t-1"),),
         id="given-a-partition-that-commits-nothing-then-the-status-says-so",
+    ),
+    pytest.param(
+        cluster(
+            PLACED,
+            partition_of(WAITING, 0, (1, 2), leader=1, reason="its leader, SPU 1, is offline"),
+            partition_of(WAITING, 1, (3, 1), leader=3, reason=taking_over(3)),
+        ),
+        (unwritable(PLACED, "1 of 2 partitions has no leader: t-0"),),
+        id="given-a-partition-that-lost-its-leader-then-the-status-says-so",
+    ),
+    pytest.param(
+        cluster(
+            PLACED,
+            partition_of(WAITING, 0, (1, 2), leader=1),
+            partition_of(WAITING, 1, (3, 1), writable=False),
+        ),
+        (
+            unwritable(
+                PLACED,
+                "1 of 2 partitions has no leader: t-0; 1 of 2 partitions commits nothing: t-1",
+            ),
+        ),
+        id="given-both-then-both-are-said",
     ),
     pytest.param(
         cluster(PLACED.with_status(unwritable(PLACED, "x").status), *BOTH),

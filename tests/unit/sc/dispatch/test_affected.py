@@ -13,6 +13,7 @@ from schemas.objects.partition import (
     Partition,
     PartitionResolution,
     PartitionStatus,
+    taking_over,
 )
 from schemas.objects.spu import SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
@@ -42,6 +43,8 @@ P1, P12, P2 = (
     partition_of(PLACED, 2, (2,)),
 )
 ONLINE = PartitionStatus(resolution=PartitionResolution.ONLINE)
+ELECTED = PartitionStatus(leader=1, reason=taking_over(1))
+LOST = PartitionStatus(leader=1, reason="its leader, SPU 1, is offline")
 UNWRITABLE = ONLINE.model_copy(update={"writable": False})
 P1_DELETING = partition_of(PLACED, 0, (1,), deleting=True)
 STREAM = OwnerReference(kind="Stream", name="s", uid="u")
@@ -145,6 +148,26 @@ def store_of(*objects: Object) -> LocalStore:
             ObjectChanged(None, P1),
             {Key("Partition", "placed-0"), Key("Topic", "placed")},
             id="given-new-partition-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(P1.with_status(ONLINE), P1.with_status(ELECTED)),
+            {Key("Partition", "placed-0")},
+            id="given-partition-with-another-leader-then-itself",
+        ),
+        pytest.param(
+            ObjectChanged(P1.with_status(ONLINE), P1.with_status(LOST)),
+            {Key("Partition", "placed-0"), Key("Topic", "placed")},
+            id="given-partition-that-lost-its-leader-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(P1.with_status(LOST), P1.with_status(ELECTED)),
+            {Key("Partition", "placed-0"), Key("Topic", "placed")},
+            id="given-partition-that-gets-one-again-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(OF_A_STREAM.with_status(UNWRITABLE), OF_A_STREAM.with_status(LOST)),
+            {Key("Partition", "placed-0"), Key("Stream", "s")},
+            id="given-partition-of-a-stream-that-lost-its-leader-then-itself-and-its-owner",
         ),
         pytest.param(
             ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(UNWRITABLE)),

@@ -27,6 +27,7 @@ from sc.controllers.streams.records import (
 )
 from schemas.errors import ConflictError, RunnelError
 from schemas.ids import make_term
+from schemas.objects.partition import PartitionStatus, taking_over
 from schemas.objects.stream import Scaling, StreamState
 from schemas.streams.epochs import creation_epoch, segment_id, segment_text
 from schemas.streams.key_space import SPACE, WHOLE
@@ -173,6 +174,33 @@ def test_given_a_new_stream_then_its_segments_and_first_epoch_exist() -> None:
         there = await world.partitions()
         assert {p.spec.segment_id for p in there} == {0, 1, 2}
         assert all(p.spec.owner.name == "shop/orders" for p in there)
+
+    run(story())
+
+
+def test_given_segments_out_of_use_then_the_stream_says_so_and_no_more_once_they_are_back() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(created, segments=3)
+        first, second, third = await world.partitions()
+        lost = PartitionStatus(leader=1, reason="its leader, SPU 1, is offline")
+        blocked = first.status.model_copy(update={"writable": False})
+        taken_over = PartitionStatus(leader=2, reason=taking_over(2))
+        for one, status in ((first, lost), (second, blocked), (third, taken_over)):
+            await world.put(one.with_status(status))
+        await world.owner.sync()
+        while await world.owner.act():
+            pass
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.reason == (
+            "1 of 3 segments has no leader: 0.0; 1 of 3 segments commits nothing: 0.1"
+        )
+        for one in (first, second, third):
+            await world.put(one)
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert (stream.status.state, stream.status.reason) == (StreamState.ACTIVE, None)
 
     run(story())
 
