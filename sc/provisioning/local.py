@@ -130,7 +130,10 @@ class LocalProvisioner(Provisioner):
             if not is_alive(process) and (found := by_config.get(str(file))) is not None:
                 process = found
                 if known:
-                    self._note(name, spec, process)
+                    try:
+                        self._note(name, spec, process)
+                    except OSError as error:
+                        log.warning("its file names another process", spu=name, why=str(error))
             log.info("adopted", spu=name, pid=process.pid, alive=is_alive(process))
             self._spus[name] = Provisioned(spec)
             self._take_care(name, _Managed(spec, process, known))
