@@ -143,14 +143,20 @@ async def test_given_an_attachment_that_is_over_then_its_turn_is_for_the_next(be
     assert bench.replica.pushed == [(2, 16)]
 
 
-async def test_given_more_is_written_than_sent_then_the_log_says_what_is_too_low(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[dict[str, Any]] = []
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What is warned of."""
+    found: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "spu.replica.follower_push._log",
-        SimpleNamespace(warning=lambda text, **more: said.append({"text": text, **more})),
+        SimpleNamespace(warning=lambda text, **more: found.append({"text": text, **more})),
     )
+    return found
+
+
+async def test_given_more_is_written_than_sent_then_the_log_says_what_is_too_low(
+    bench: Bench, said: list[dict[str, Any]]
+) -> None:
     bench.push(2)
     await until(lambda: len(bench.replica.pushed) == 1)
     bench.replica.log.leo = 200
@@ -166,3 +172,19 @@ async def test_given_more_is_written_than_sent_then_the_log_says_what_is_too_low
         "records": 168,
         "bytes_per_second": 40 << 10,
     }
+
+
+async def test_given_one_that_was_live_in_between_then_it_is_looked_at_anew(
+    bench: Bench, said: list[dict[str, Any]]
+) -> None:
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    bench.replica.state.required |= {NEWCOMER}
+    bench.push(2, 16)
+    assert len(bench.replica.pushed) == 2
+    bench.replica.state.required -= {NEWCOMER}
+    bench.replica.log.leo = 300
+    bench.turn.set()
+    bench.push(2, 100)
+    await until(lambda: len(bench.replica.pushed) == 3)
+    assert said == []

@@ -402,3 +402,11 @@ def test_minimum_rises_last_and_falls_first(
     topic = topic_of("t", partitions=1, factor=factor).spec
     found = settings_for_now(of_topic(topic), partition, topic.log_settings)
     assert found.min_in_sync_replicas == minimum
+
+
+def test_given_a_minimum_of_all_replicas_then_it_rises_when_all_have_joined() -> None:
+    topic = topic_of("t", partitions=1, factor=3).spec
+    wanted = topic.log_settings.model_copy(update={"min_in_sync_replicas": 3})
+    joining = led(0, (1, 2, 3), joining=(2, 3), minimum=1)
+    found = settings_for_now(of_topic(topic), joining, wanted)
+    assert found.min_in_sync_replicas == 3
