@@ -110,7 +110,9 @@ class GroupInfo:
     """A group and what it is doing. ``waiting``: segments whose predecessors are not read.
     ``checkpoints``: the readers that each checkpoint under way waits for. ``published``: the place
     up to which each stream's retention knows the group to be, None for nothing yet, and without
-    those whose SC does not answer. ``end``: where it ends, None if it goes on for ever."""
+    those whose SC does not answer. ``end``: where it ends, None if it goes on for ever. ``gone``:
+    sources that were deleted since the group was made, even if they were created again: nobody
+    reads these in it."""
 
     name: str
     sources: tuple[str, ...]
@@ -125,6 +127,7 @@ class GroupInfo:
     retention: GroupRetention = "none"
     published: Mapping[str, StreamCut | None] = field(default_factory=dict)
     end: GroupCut | None = None
+    gone: tuple[str, ...] = ()
 
     @property
     def lag(self) -> int | None:
@@ -399,25 +402,35 @@ class ReaderGroup:
     async def describe(self) -> GroupInfo:
         """What the group is doing now. Raises NotFoundError."""
         group = await self._state()
-        extents, published = await asyncio.gather(self._extents(group), self._published(group))
-        return replace(info_of(self.name, group, extents), published=published)
+        (extents, gone), published = await asyncio.gather(
+            self._extents(group), self._published(group)
+        )
+        return replace(info_of(self.name, group, extents), published=published, gone=gone)
 
-    async def _extents(self, group: GroupState) -> Mapping[SourceSegment, Extent]:
-        """What leaders hold of open segments; without those of a source that does not answer."""
+    async def _extents(
+        self, group: GroupState
+    ) -> tuple[Mapping[SourceSegment, Extent], tuple[str, ...]]:
+        """What leaders hold of open segments, without those of a source that does not answer; and
+        the sources that are gone."""
         found: dict[SourceSegment, Extent] = {}
+        gone: list[str] = []
 
         async def ask(name: str, uid: str) -> None:
             try:
                 async with asyncio.timeout(EXTENTS_S):
                     source = await self._find_source(name)
-                    if source.uid == uid:
-                        there = [one for one in group.places.open if one.source == name]
-                        found.update(await source.extents(there))
+                    if source.uid != uid:
+                        gone.append(name)
+                        return
+                    there = [one for one in group.places.open if one.source == name]
+                    found.update(await source.extents(there))
+            except NotFoundError:
+                gone.append(name)
             except (RunnelError, TimeoutError):
                 return
 
         await asyncio.gather(*(ask(*one) for one in group.config.sources.items()))
-        return found
+        return found, tuple(sorted(gone))
 
     async def _published(self, group: GroupState) -> Mapping[str, StreamCut | None]:
         """What the retention of streams knows; without those whose SC does not answer."""

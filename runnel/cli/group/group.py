@@ -166,6 +166,11 @@ def describe(
         return
     print(f"Name:             {found.name}")
     print(f"Sources:          {', '.join(found.sources)}")
+    if found.gone:
+        anew = f"make the group anew: runnel group delete {found.name}"
+        print(
+            f"Gone:             {', '.join(found.gone)} (deleted, or created again since); {anew}"
+        )
     print(f"Lease:            {found.lease_s:g} s")
     every = f" (every {found.checkpoint_every_s:g} s)" if found.checkpoint_every_s else ""
     print(f"Last checkpoint:  {_age(found.last_checkpoint)}{every}")

@@ -454,8 +454,11 @@ async def test_refusals(world: World, group: ReaderGroup) -> None:
 
 
 async def test_given_a_topic_made_again_then_said(world: World, group: ReaderGroup) -> None:
+    assert (await group.describe()).gone == ()
     world.sc.remove_topic("orders")
+    assert (await group.describe()).gone == ("orders",)
     world.sc.add_topic("orders")
+    assert (await group.describe()).gone == ("orders",)
     with pytest.raises(NotFoundError, match="orders was deleted and created again since group g"):
         await group.reader("a").start()
     with pytest.raises(InvalidRequestError, match="was deleted and created again"):
