@@ -32,7 +32,7 @@ def test_a_notebook_shows_state_partitions_and_columns() -> None:
     assert [text for text in re.split(r"<[^>]*>", topic._repr_html_()) if text] == [
         "topic orders",
         "state", "pending: one SPU is missing",
-        "writable", "no: some partitions commit no records",
+        "writable", "no: some partitions take no records",
         "partitions", "3, replicas of each: 2",
         "key column", "id",
         "id", "int64 not null",
