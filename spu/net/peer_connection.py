@@ -35,7 +35,7 @@ from schemas.errors import (
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
 from schemas.wire.framing import FrameReader
-from schemas.wire.keepalive import keep_alive, listen, pace
+from schemas.wire.keepalive import keep_alive, listen, pace, unacknowledged
 from schemas.wire.protocol import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -211,6 +211,23 @@ class PeerConnection(asyncio.BufferedProtocol):
     async def drained(self) -> None:
         """Wait until the other end has read most of what was sent, or is gone."""
         await self._drained.wait()
+
+    def line(self) -> dict[str, float]:
+        """What is known of the line, for the log: what waits here, and what the kernel says."""
+        if self._transport is None:
+            return {}
+        found: dict[str, float] = {
+            "waiting_bytes": self._transport.get_write_buffer_size(),
+            "waiting_pushes": len(self._pushes),
+            "silent_pings": self._silent_pings,
+        }
+        if (sent := unacknowledged(self._transport)) is not None:
+            found["unacknowledged"] = sent.segments
+            found["retransmissions"] = sent.retransmissions
+        if (speed := pace(self._transport)) is not None:
+            found["answer_ms"] = round(speed.answer_ms)
+            found["silent_ms"] = speed.silent_ms
+        return found
 
     def write(self, frame: list[Buffer]) -> None:
         """Write a frame unchanged."""

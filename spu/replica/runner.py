@@ -440,6 +440,8 @@ class ReplicaRunner:
                 if (connection := self._context.peers.connection(output.to)) is not None:
                     connection.push(partial(self.pushes.push, output, connection))
             case RequestLrsChange() | RequestElection():
+                if isinstance(output, RequestLrsChange):
+                    self._tell_of_lines(output)
                 self._context.peers.ask(self.meta.uid, output)
             case Committed():
                 self._listener.committed()
@@ -448,6 +450,21 @@ class ReplicaRunner:
                 self._listener.stepped_down(reason)
             case _:
                 assert_never(output)
+
+    def _tell_of_lines(self, request: RequestLrsChange) -> None:
+        """Log what is known of the lines to live replicas that are to go. One that is connected and
+        does not keep up may have a line that carries nothing."""
+        staying = {member.spu for member in request.lrs}
+        for member in self.state.hard_state.lrs:
+            if member.spu in staying:
+                continue
+            if (connection := self._context.peers.connection(member.spu)) is not None:
+                _log.info(
+                    "a connected replica does not keep up",
+                    partition=self.meta.name,
+                    peer=member.spu,
+                    **connection.line(),
+                )
 
     def _append_control(self, term: int) -> None:
         now_us = self._context.clock_us()

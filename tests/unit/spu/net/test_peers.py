@@ -211,6 +211,18 @@ async def test_given_two_then_the_higher_id_dials_and_both_are_told(zero: Spu, o
     await until(lambda: zero.handler.news == [("up", 1), ("down", 1)])
 
 
+async def test_what_is_known_of_a_line(zero: Spu) -> None:
+    raw = await zero.greeted(1)
+    await until(lambda: zero.handler.news == [("up", 1)])
+    connection = zero.peers.connection(1)
+    assert connection is not None
+    line = connection.line()
+    assert (line["waiting_bytes"], line["waiting_pushes"]) == (0, 0)
+    assert line.get("retransmissions", 0) == 0
+    raw.close()
+    await until(lambda: connection.line() == {})
+
+
 async def test_given_another_spu_at_the_address_then_it_is_not_taken_for_the_one(one: Spu) -> None:
     ends: list[Raw] = []
 
