@@ -44,10 +44,9 @@ _log = get_logger(__name__)
 
 RETRY_BASE_MS: Final = 50.0
 RETRY_CAP_MS: Final = 500.0
-#: A connection that is lost sooner would be lost as soon again.
+#: A connection that is lost sooner would be lost as soon again. The end of one that lasted longer
+#: is always logged, as its beginning is; others once, then counted.
 LASTING_S: Final = 1.0
-#: The end of a connection that lasted as long is always logged; others once, then counted.
-STEADY_S: Final = 60.0
 #: For how long a peer cannot be reached before that counts: it may only be starting.
 UNREACHABLE_S: Final = 3.0
 #: How long the reason stays before another one takes its place.
@@ -231,7 +230,7 @@ class Peers:
         now_s = asyncio.get_running_loop().time()
         lasted_s = now_s - self._since[peer]
         times = self._failed.due(f"SPU {peer}", reason, now_s)
-        if times is not None or lasted_s >= STEADY_S:
+        if times is not None or lasted_s >= LASTING_S:
             _log.warning("lost a peer", peer=peer, reason=reason, times=times or 1)
         backoff = self._backoff(peer)
         if lasted_s < LASTING_S:

@@ -684,7 +684,7 @@ def _has(news: list[tuple[str, int]], count: int) -> bool:
     return len(news) == count
 
 
-@pytest.mark.parametrize(("lasted_s", "lines"), [(10.0, 1), (60.0, 3)])
+@pytest.mark.parametrize(("lasted_s", "lines"), [(0.0, 1), (10.0, 3)])
 async def test_given_a_line_that_flaps_then_its_losses_are_counted_and_steady_ones_logged(
     zero: Spu, lasted_s: float, lines: int
 ) -> None:
