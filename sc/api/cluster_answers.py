@@ -13,7 +13,7 @@ from sc.api.cluster import cluster_answer
 from sc.api.documents import Documents
 from sc.api.events import EventQuery, EventRing, read_about
 from sc.api.feeds import Feeds
-from sc.api.leading import Answer, Leading
+from sc.api.leading import Leading
 from sc.api.log_lines import log_lines_text, read_log_query, read_since
 from sc.api.requests import (
     BY_HEADER,
@@ -24,7 +24,7 @@ from sc.api.requests import (
     read_last_event,
     read_write_options,
 )
-from sc.api.responses import as_json, as_text
+from sc.api.responses import Answer, as_json, as_text
 from sc.api.routes import DEFAULT_EVENTS, STATISTICS, Operation, Route
 from sc.api.scrape import scrape
 from sc.api.selectors import Selection

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from aiohttp import web
 
 from sc.api.bodies import Bodies
 from sc.api.objects import ObjectService
 from sc.api.pipelines import PipelineReports
-from sc.api.requests import Query
-from sc.api.routes import Operation, Route
+from sc.api.responses import Answer
+from sc.api.routes import Operation
 from sc.api.standby import RETRY_AFTER_MS
 from sc.api.statistics import StatisticsView
 from sc.api.stream_answers import StreamAnswers
@@ -20,8 +18,6 @@ from sc.api.subscribers import SubscriberService
 from sc.controller import Controller
 from schemas.errors import NotReadyError
 from schemas.objects.metadata import Object
-
-Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)

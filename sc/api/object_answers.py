@@ -12,7 +12,7 @@ from sc.api.admission_warnings import WARNING_HEADER, warning_header, warnings_o
 from sc.api.answers import SpuSecret
 from sc.api.bodies import Bodies
 from sc.api.feeds import Feeds
-from sc.api.leading import Answer, Leading
+from sc.api.leading import Leading
 from sc.api.listing import render
 from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.older_clients import is_older
@@ -27,7 +27,7 @@ from sc.api.requests import (
     read_object_name,
     read_write_options,
 )
-from sc.api.responses import as_json, as_text, shown
+from sc.api.responses import Answer, as_json, as_text, shown
 from sc.api.routes import DEFAULT_HISTORY, Operation, Route
 from sc.api.selectors import Selection
 from sc.mirror import Mirror

@@ -2,8 +2,8 @@
 
 A client of this version passes over unknown fields of a status, and says so in a header. One that
 names itself as Runnel's clients do but does not say so is older: it gets statuses without the
-fields that were added since. Other programs get everything. Pure. Neighbours: `sc.api.server` and
-`sc.api.feeds` answer with it, `runnel.admin.calls` sends the headers.
+fields that were added since. Other programs get everything. Pure. Neighbours: `sc.api.responses`,
+`sc.api.listing` and `sc.api.feeds` answer with it, `runnel.admin.calls` sends the headers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,22 @@
-"""How answers and errors are written as responses of HTTP."""
+"""Answers of routes: what gives one, and how results and errors become responses of HTTP."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
 
 from sc.api.older_clients import is_older, known_to
+from sc.api.requests import Query
+from sc.api.routes import Route
 from schemas.errors import ErrorCode, RunnelError
 from schemas.objects.kinds import BY_PLURAL
 from schemas.objects.metadata import Object
+
+Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
+"""Answers a request to a route, with the query that was read from it."""
 
 JSON: Final = "application/json"
 

@@ -1,6 +1,6 @@
 """What `/metrics` of the SC answers: its instruments, with the gauges of this moment.
 
-Neighbours: `sc.metrics` has the instruments, `sc.api.server` serves the answer.
+Neighbours: `sc.metrics` has the instruments, `sc.api.cluster_answers` serves the answer.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster_answers import ClusterAnswers, Office
 from sc.api.events import EventRing
 from sc.api.feeds import Feeds
-from sc.api.leading import Answer, Leading
+from sc.api.leading import Leading
 from sc.api.object_answers import ObjectAnswers
 from sc.api.reads import ObjectReads
 from sc.api.requests import CAUSE_HEADER, Query, read_cause, read_query
-from sc.api.responses import as_error, http_error
+from sc.api.responses import Answer, as_error, http_error
 from sc.api.routes import Route, routes
 from sc.api.standby import LeaderProxy, is_answered_here, is_too_old
 from sc.config import Limits

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from sc.api.requests import BY_HEADER, Query, read_by, read_object_name
+from sc.api.responses import Answer
 from sc.api.routes import MAX_EPOCHS, Operation, Route
 from sc.api.streams import StreamService, scale_of, truncation_of
 from sc.api.subscribers import SubscriberService
@@ -25,7 +26,6 @@ from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import parse_segment
 
 T = TypeVar("T")
-Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
 Parsed = Callable[[web.Request, Callable[[Any], Any]], Awaitable[Any]]
 """Gives what a function makes of the JSON in a request's body."""
 
