@@ -6,7 +6,8 @@ after that. With `keep_alive` the kernel gives such a connection up within about
 
 A cut network is worse than it looks: TCP sends again after 0.2 s, 0.4 s, 0.8 s and so on, so what
 was written during a cut of 20 s arrives up to 20 s after its end. A new connection works at once.
-`unacknowledged` tells when it is time for one. What it says does not depend on the processes: the
+Where the kernel can bound these pauses (Linux since 6.15), it is asked to. `unacknowledged` tells
+when it is time for a new one. What it says does not depend on the processes: the
 kernel of the other end acknowledges also for a process that stands still or reads nothing.
 """
 
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -24,6 +27,13 @@ from schemas.wire.tcp_info import (
     parse_pace,
     parse_tcp_info,
 )
+
+#: Linux's ``TCPRTO_MAX_MS``, which Python does not name.
+RTO_MAX_MS: Final = 44
+#: The longest pause of TCP before it sends again what was lost. On a line that was slow and lost
+#: much, the first pause is 1 to 3 s, and each next one twice as long, also when the line is good
+#: again.
+MOST_PAUSE_MS: Final = 6_000
 
 
 class OverSocket(Protocol):
@@ -67,7 +77,8 @@ def listen(transport: OverSocket) -> None:
 
 
 def be_patient(connection: socket.socket, patience: Patience) -> None:
-    """Have the kernel end a connection whose other end has vanished, by these times."""
+    """Have the kernel end a connection whose other end has vanished, by these times, and bound the
+    pauses before it sends again."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # Not every system has, or names, all of them.
     for name, value in (
@@ -79,6 +90,10 @@ def be_patient(connection: socket.socket, patience: Patience) -> None:
     ):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if sys.platform == "linux":
+        # An older kernel does not know it.
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, RTO_MAX_MS, MOST_PAUSE_MS)
 
 
 def unacknowledged(transport: asyncio.BaseTransport) -> Unacknowledged | None:

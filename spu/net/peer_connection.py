@@ -66,6 +66,9 @@ PING_EVERY_S: Final = 0.5
 #: timed: an SPU that itself stood still finds one long interval, and then what came meanwhile. On a
 #: long line they are more, because what was lost takes round trips to come.
 SILENT_PINGS: Final = 4
+#: So many more at most: when a line was slow and lost much, TCP may pause for longer than a new
+#: connection takes, and all partitions that the two SPUs share wait for it.
+MOST_MORE_PINGS: Final = 8
 #: Pushes wait while this many bytes are still to be sent.
 _WRITE_HIGH_BYTES: Final = 4 << 20
 #: The SPU that was dialled may also answer with an error, whose text has up to 4 KiB.
@@ -332,7 +335,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _allowed_pings(self) -> int:
         found = None if self._transport is None else pace(self._transport)
         more = 0 if found is None else found.more_intervals(PING_EVERY_S * 1_000)
-        return SILENT_PINGS + more
+        return SILENT_PINGS + min(more, MOST_MORE_PINGS)
 
     def _write(self, frame: list[Buffer]) -> None:
         if self._transport is None or self._transport.is_closing():

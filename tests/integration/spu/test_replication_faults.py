@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from schemas.control.messages import ReplicaRole
 from schemas.errors import StorageFailedError
@@ -118,6 +119,29 @@ async def test_given_a_quiet_hour_then_a_short_break_does_not_make_a_follower_la
     (drop,) = await asked_since()
     assert isinstance(drop, RequestLrsChange)
     assert [member.spu for member in drop.lrs] == [0]
+
+
+async def test_given_a_connected_replica_that_is_late_then_its_leader_logs_what_the_line_is_like(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    ahead_ms = 0
+    clock = staticmethod(lambda: int(loop.time() * 1000) + ahead_ms)
+    monkeypatch.setattr(ReplicaHost, "_clock_ms", clock)
+    leader = await cluster.begin()
+    await cluster.whole()
+    await until(lambda: leader._runner.is_quiet)
+    # It stays connected, and hears nothing of what is produced.
+    monkeypatch.setattr(cluster.spus[1].host.peers, "received", lambda *_: None)
+    leader.produce(produce_request(), memoryview(batch_of()), lambda _: None)
+    await until(lambda: leader._runner.log.durable_leo == leader.leo)
+    cluster.spus[0].host.tick(cluster.spus[0].now_us)
+    ahead_ms += REPLICA_LAG_TIME_MS + 1_000
+    with capture_logs() as logs:
+        cluster.spus[0].host.tick(cluster.spus[0].now_us)
+        await leader.recorded()
+    (line,) = (line for line in logs if line["event"] == "a connected replica does not keep up")
+    assert (line["peer"], line["waiting_bytes"]) == (1, 0)
 
 
 @pytest.mark.parametrize(

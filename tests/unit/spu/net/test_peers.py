@@ -24,7 +24,7 @@ from schemas.wire.batch import set_offset_and_term
 from schemas.wire.protocol import MAX_FIRST_FRAME_BYTES, PREFIX, pack_frame, unpack_frame
 from schemas.wire.tcp_info import Pace
 from spu.net import peers as peers_module
-from spu.net.peer_connection import PeerConnection
+from spu.net.peer_connection import MOST_MORE_PINGS, SILENT_PINGS, PeerConnection
 from spu.net.peers import Peers
 from spu.replication.messages import Append, AppendAck, Attach, Batch, Message
 from spu.replication.wire import NONCE_BYTES, Damaged, Greeting, Kind, decode, encode
@@ -271,6 +271,19 @@ async def test_given_silence_then_the_connection_is_given_up(
     raw = await zero.greeted(1)
     await until(lambda: zero.handler.news == [("up", 1), ("down", 1)])
     await raw.ended()
+
+
+async def test_given_silence_on_a_line_that_was_slow_then_patience_has_an_end(
+    zero: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.net.peer_connection.PING_EVERY_S", 0.001)
+    monkeypatch.setattr("spu.net.peer_connection.pace", lambda _: Pace(60_000.0, 0))
+    raw = await zero.greeted(1)
+    for _ in range(SILENT_PINGS + MOST_MORE_PINGS):
+        kind, _, _, _ = await raw.receive()
+        assert kind == Kind.PING
+    await raw.ended()
+    assert zero.handler.news == [("up", 1), ("down", 1)]
 
 
 async def test_given_pings_and_nothing_else_then_the_connection_is_kept(
