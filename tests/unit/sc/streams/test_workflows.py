@@ -1,21 +1,12 @@
-"""Workflows of streams: what they do undisturbed, and that no crash and no second owner changes it.
-
-Each course of events is run once undisturbed. Then it is run again for each of its writes, with the
-owner gone after that write and another one in its place; and once more with the first one still
-acting on what it saw before.
-"""
+"""Workflows of streams: what they do undisturbed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
 
-from sc.controllers.actions import Action, KvAction, Step
 from sc.controllers.membership.resize import BEGINNING
 from sc.controllers.streams.records import (
     Outcome,
@@ -25,140 +16,28 @@ from sc.controllers.streams.records import (
     TruncationRecord,
     decode,
 )
-from schemas.errors import ConflictError, RunnelError
-from schemas.ids import make_term
 from schemas.objects.partition import PartitionStatus, taking_over
-from schemas.objects.stream import Scaling, StreamState
+from schemas.objects.stream import StreamState
 from schemas.streams.epochs import creation_epoch, segment_id, segment_text
 from schemas.streams.key_space import SPACE, WHOLE
-from tests.laws import sampled
-from tests.unit.sc.streams.world import MOST, Owner, World, run, scale, seal, stream_of, truncation
-
-HALF = SPACE // 2
-Course = Callable[[World], Awaitable[None]]
-Change = Callable[[Owner], None]
-
-
-def unchanged(_owner: Owner) -> None:
-    """No deliberate bug."""
-
-
-async def created(_world: World) -> None:
-    """Nothing but what a new stream leads to."""
-
-
-async def split(world: World) -> None:
-    await world.settle()
-    await world.submit(scale([0], [(0, HALF), (HALF, SPACE)]))
-
-
-async def merged(world: World) -> None:
-    await split(world)
-    await world.settle()
-    ids = [segment.id for segment in (await world.epoch(1)).segments]
-    await world.submit(scale(ids, [(0, SPACE)], "scale-2"))
-
-
-async def sealed(world: World) -> None:
-    await split(world)
-    await world.settle()
-    await world.submit(seal())
-
-
-async def two_at_once(world: World) -> None:
-    await world.settle()
-    await world.submit(scale([0], [(0, HALF), (HALF, SPACE)]))
-    await world.submit(scale([0], [(0, 5), (5, SPACE)], "scale-2"))
-
-
-async def behind_a_seal(world: World) -> None:
-    await world.settle()
-    await world.submit(seal())
-    await world.submit(scale([0], [(0, HALF), (HALF, SPACE)]))
-
-
-async def deleted(world: World) -> None:
-    await sealed(world)
-    await world.settle()
-    await world.mark_deleting()
-
-
-async def more_wanted(world: World) -> None:
-    await world.settle()
-    stream = await world.stream()
-    assert stream is not None
-    scaling = Scaling(min_segments=3)
-    spec = stream.spec.model_copy(update={"scaling": scaling, "max_record_size": 1 << 10})
-    await world.put(stream.model_copy(update={"spec": spec}).with_metadata(generation=2))
-
-
-async def truncated(world: World) -> None:
-    """0.0 is before the cut, and 1.1 begins within."""
-    await split(world)
-    await world.settle()
-    await world.submit(truncation({"1.1": 3, "1.2": 0}))
-
-
-async def truncated_between(world: World) -> None:
-    """A segment waits for one that is not done: both stay, and so do those behind them."""
-    await merged(world)
-    await world.settle()
-    await world.submit(truncation({"1.1": 11, "1.2": 5, "2.3": -1}))
-
-
-async def truncated_again(world: World) -> None:
-    """Both cuts name segments of several epochs, and the stream is in a later one. Each record says
-    which to read next, so no look asks more often."""
-    await split(world)
-    await world.settle()
-    quarter = SPACE // 4
-    await world.submit(scale([segment_id(1, 1)], [(0, quarter), (quarter, HALF)], "scale-2"))
-    await world.settle()
-    await world.submit(truncation({"1.1": 3, "1.2": 2, "2.3": -1}, "truncate-0"))
-    await world.settle()
-    merging = [segment_id(2, 4), segment_id(1, 2)]
-    await world.submit(scale(merging, [(quarter, SPACE)], "scale-3"))
-    await world.settle()
-    await world.submit(scale([segment_id(3, 5)], [(quarter, SPACE)], "scale-4"))
-    await world.settle()
-    # 2.4 is done, and 3.5 waits for 1.2.
-    await world.submit(truncation({"2.3": 1, "1.2": 9, "3.5": -1}))
-
-
-async def truncated_behind_a_scale(world: World) -> None:
-    """It is checked in its turn: now there is what it names."""
-    await split(world)
-    await world.submit(truncation({"1.1": 0, "1.2": 7}))
-    await world.submit(truncation({"1.1": 0, "1.2": 2}, "truncate-2"))
-    await world.submit(seal())
-
-
-COURSES: dict[str, Course] = {
-    course.__name__: course
-    for course in (
-        created,
-        split,
-        merged,
-        sealed,
-        two_at_once,
-        behind_a_seal,
-        deleted,
-        more_wanted,
-        truncated,
-        truncated_between,
-        truncated_again,
-        truncated_behind_a_scale,
-    )
-}
-
-
-async def undisturbed(course: Course, segments: int = 1) -> tuple[World, int]:
-    world = await World.begin(segments=segments)
-    await course(world)
-    return world, await world.settle()
-
-
-# -- what they do ---------------------------------------------------------------------------------
+from tests.unit.sc.streams.courses import (
+    HALF,
+    Course,
+    behind_a_seal,
+    created,
+    deleted,
+    merged,
+    more_wanted,
+    sealed,
+    split,
+    truncated,
+    truncated_again,
+    truncated_behind_a_scale,
+    truncated_between,
+    two_at_once,
+    undisturbed,
+)
+from tests.unit.sc.streams.world import World, run, scale, seal, stream_of, truncation
 
 
 def test_given_a_new_stream_then_its_segments_and_first_epoch_exist() -> None:
@@ -559,141 +438,6 @@ def test_given_very_many_segments_then_no_write_is_too_large() -> None:
         assert (state.state, state.segments) == (StreamState.SEALED, 1)
 
     run(story())
-
-
-# -- crashes, and two owners ------------------------------------------------------------------
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", COURSES)
-def test_given_a_crash_after_any_write_then_it_ends_the_same(name: str) -> None:
-    async def story() -> None:
-        world, writes = await undisturbed(COURSES[name])
-        wanted = await world.everything()
-        for crash in sampled(range(writes + 1), every=2):
-            other = await World.begin()
-            await COURSES[name](other)
-            for _ in range(crash):
-                assert await other.move(other.owner)
-            other.owner = other.another()
-            await other.settle()
-            assert await other.everything() == wanted, f"after write {crash}"
-
-    run(story())
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", COURSES)
-def test_given_a_first_owner_that_still_acts_on_what_it_saw_then_it_ends_the_same(
-    name: str,
-) -> None:
-    assert run(first_difference(COURSES[name])) is None
-
-
-async def first_difference(
-    course: Course, every: int = 5, change: Change = unchanged
-) -> str | None:
-    """The first way in which two owners that act in turns end otherwise than one alone does."""
-    world, writes = await undisturbed(course)
-    wanted = await world.everything()
-    ways = product(range(writes + 1), (1, 2, writes), (False, True))
-    for crash, ahead, looks_late in sampled(ways, every=every):
-        other = await World.begin()
-        await course(other)
-        for _ in range(crash):
-            assert await other.move(other.owner)
-        change(other.owner)
-        await _with_a_late_owner(other, ahead, change, looks_late=looks_late)
-        if await other.everything() != wanted:
-            return f"after write {crash}, {ahead} ahead, looks late: {looks_late}"
-    return None
-
-
-async def _with_a_late_owner(world: World, ahead: int, change: Change, *, looks_late: bool) -> None:
-    """The first owner looks, another one makes some writes, and then the first one acts. It
-    decides before those writes, or (``looks_late``) after them, by its old mirror."""
-    late, other = world.owner, world.another()
-    change(other)
-    await late.sync()
-    decided = () if looks_late else await late.look()
-    for _ in range(ahead):
-        if not await world.move(other):
-            break
-    for action in await late.look() if looks_late else decided:
-        # The loop would look again.
-        with suppress(ConflictError):
-            await late.carry_out(action)
-    for _ in range(MOST):
-        if not (await world.move(late) or await world.move(other)):
-            return
-    raise AssertionError("it goes on and on")
-
-
-def without_state(owner: Owner) -> None:
-    """Steps do not compare the stream's state."""
-    write = owner.write
-
-    async def written(action: KvAction) -> None:
-        await write(replace(action, compares=()) if isinstance(action, Step) else action)
-
-    owner.write = written  # type: ignore[method-assign]
-
-
-def test_given_steps_that_do_not_compare_the_state_then_two_owners_differ_from_one() -> None:
-    """A deliberate bug, which shows that the courses above would find it."""
-    found: str | None
-    try:
-        found = run(first_difference(split, 1, without_state))
-    except (AssertionError, RunnelError) as error:
-        found = str(error)
-    assert found is not None
-
-
-async def leader_after_a_late_seal(change: Change) -> int | None:
-    """Who leads a partition, once a step that was decided before the election orders its seal."""
-    world = await World.begin()
-    await split(world)
-    change(world.owner)
-    action: Action | None = None
-    while not (isinstance(action, Step) and action.respec):
-        if action is not None:
-            await world.owner.carry_out(action)
-        while await world.obey():
-            pass
-        await world.owner.sync()
-        (action,) = await world.owner.look()
-    old = next(p for p in await world.partitions() if p.spec.segment_id == 0)
-    led = old.status.model_copy(update={"leader": 2, "term": make_term(0, 1)})
-    await world.put(old.with_status(led))
-    with suppress(ConflictError):
-        # The loop would look again.
-        await world.owner.carry_out(action)
-    await world.settle()
-    now = next(p for p in await world.partitions() if p.spec.segment_id == 0)
-    assert now.status.sealed_offset is not None
-    return now.status.leader
-
-
-def without_partitions(owner: Owner) -> None:
-    """Steps do not compare the partitions that they change."""
-    write = owner.write
-
-    async def written(action: KvAction) -> None:
-        if isinstance(action, Step):
-            now = {one.uid: one.metadata.resource_version for one in await owner.partitions()}
-            respec = tuple(
-                (old.with_metadata(resource_version=now[old.uid]), spec)
-                for old, spec in action.respec
-            )
-            action = replace(action, respec=respec)
-        await write(action)
-
-    owner.write = written  # type: ignore[method-assign]
-
-
-def test_given_a_partition_that_changed_meanwhile_then_a_step_does_not_undo_that() -> None:
-    assert run(leader_after_a_late_seal(unchanged)) == 2
-    assert run(leader_after_a_late_seal(without_partitions)) == 1, "a deliberate bug is seen"
 
 
 def test_given_nothing_to_do_then_a_look_reads_nothing() -> None:
