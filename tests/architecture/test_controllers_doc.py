@@ -14,12 +14,14 @@ SHORT = {
     "spu": "tests/unit/sc/controllers/test_spu.py",
     "group": "tests/unit/sc/controllers/test_spu_group.py",
     "topic": "tests/unit/sc/controllers/test_topic.py",
+    "topic_settings": "tests/unit/sc/controllers/test_topic_settings.py",
     "partition": "tests/unit/sc/controllers/test_partition.py",
     "sessions": "tests/integration/sc/test_sessions.py",
     "lifecycle": "tests/integration/sc/test_lifecycle.py",
     "repair": "tests/integration/sc/test_repair.py",
     "cluster": "tests/e2e/test_cluster.py",
     "streams": "tests/unit/sc/streams/test_workflows.py",
+    "interruptions": "tests/unit/sc/streams/test_interruptions.py",
 }
 ROWS = [
     (cells[0].strip(), cells[1].strip())
