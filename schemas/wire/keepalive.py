@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -90,8 +89,8 @@ def be_patient(connection: socket.socket, patience: Patience) -> None:
     ):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    if sys.platform == "linux":
-        # An older kernel does not know it.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # This is Linux; an older one does not know the option.
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, RTO_MAX_MS, MOST_PAUSE_MS)
 

@@ -6,24 +6,14 @@ from typing import Any
 
 import pytest
 
-from sc.controllers.actions import (
-    Action,
-    WakeAt,
-)
+from sc.controllers.actions import Action, WakeAt
 from sc.controllers.topic import partition_uid, reconcile
 from sc.store.view import View
 from schemas.objects.partition import taking_over
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroupResolution
 from schemas.objects.topic import TopicResolution
-from tests.unit.sc.builders import (
-    group_of,
-    member_of,
-    partition_of,
-    session_of,
-    spu_of,
-    view_of,
-)
+from tests.unit.sc.builders import group_of, member_of, partition_of, session_of, spu_of, view_of
 from tests.unit.sc.controllers.topics import (
     BOTH,
     DONE,

@@ -6,21 +6,14 @@ from typing import Any
 
 import pytest
 
-from sc.controllers.actions import (
-    Action,
-    MarkDeleting,
-    RestoreTopic,
-)
+from sc.controllers.actions import Action, MarkDeleting, RestoreTopic
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic import reconcile
 from sc.store.view import View
 from schemas.objects.metadata import Metadata
 from schemas.objects.partition import Partition
 from schemas.objects.topic import Topic, TopicSpec, TopicStatus
-from tests.unit.sc.builders import (
-    partition_of,
-    topic_of,
-)
+from tests.unit.sc.builders import partition_of, topic_of
 from tests.unit.sc.controllers.topics import (
     DONE,
     KEY,

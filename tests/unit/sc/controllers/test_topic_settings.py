@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from sc.controllers.actions import (
-    Action,
-    MarkDeleting,
-    RemoveObject,
-    WritePartitionSpec,
-)
+from sc.controllers.actions import Action, MarkDeleting, RemoveObject, WritePartitionSpec
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic import reconcile
 from sc.store.view import View
@@ -19,9 +14,7 @@ from schemas.columns.topic_schema import Column
 from schemas.objects.archive import ArchiveSettings
 from schemas.objects.partition import DesiredState, Partition
 from schemas.objects.topic import TopicResolution
-from tests.unit.sc.builders import (
-    partition_of,
-)
+from tests.unit.sc.builders import partition_of
 from tests.unit.sc.controllers.topics import (
     BOTH,
     DONE,

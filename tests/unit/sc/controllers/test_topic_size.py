@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sc.controllers import topic_size
-from sc.controllers.actions import (
-    CreatePartitions,
-    Key,
-    WriteStatus,
-)
+from sc.controllers.actions import CreatePartitions, Key, WriteStatus
 from sc.controllers.topic import reconcile
 from sc.controllers.topic_size import CREATE_BYTES, CREATE_CHUNK
 from sc.kv.interface import MAX_TXN_BYTES, MAX_TXN_OPS
@@ -17,21 +13,8 @@ from sc.store.codec import encode_object
 from schemas.columns.topic_schema import Column
 from schemas.objects.partition import Partition
 from schemas.objects.topic import Topic
-from tests.unit.sc.builders import (
-    partition_of,
-    spu_of,
-    view_of,
-)
-from tests.unit.sc.controllers.topics import (
-    DONE,
-    KEY,
-    NOW,
-    PENDING,
-    becomes,
-    cluster,
-    fresh,
-    made,
-)
+from tests.unit.sc.builders import partition_of, spu_of, view_of
+from tests.unit.sc.controllers.topics import DONE, KEY, NOW, PENDING, becomes, cluster, fresh, made
 
 
 def chunks_of(topic: Topic, *there: Partition) -> list[list[int | None]]:

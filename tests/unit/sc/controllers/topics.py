@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sc.controllers.actions import (
-    CreatePartitions,
-    Key,
-    WriteStatus,
-)
+from sc.controllers.actions import CreatePartitions, Key, WriteStatus
 from sc.controllers.topic import partition_uid
 from sc.store.view import View
 from schemas.columns.topic_schema import Column
@@ -16,13 +12,7 @@ from schemas.objects.metadata import Metadata
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic, TopicResolution, TopicStatus
-from tests.unit.sc.builders import (
-    partition_of,
-    session_of,
-    spu_of,
-    topic_of,
-    view_of,
-)
+from tests.unit.sc.builders import partition_of, session_of, spu_of, topic_of, view_of
 
 KEY = Key("Topic", "t")
 NOW = 1_000

@@ -18,12 +18,7 @@ from sc.controllers.actions import Action, KvAction, Step
 from schemas.errors import ConflictError, RunnelError
 from schemas.ids import make_term
 from tests.laws import sampled
-from tests.unit.sc.streams.courses import (
-    COURSES,
-    Course,
-    split,
-    undisturbed,
-)
+from tests.unit.sc.streams.courses import COURSES, Course, split, undisturbed
 from tests.unit.sc.streams.world import MOST, Owner, World, run
 
 Change = Callable[[Owner], None]
