@@ -27,12 +27,8 @@ from schemas.wire.tcp_info import (
     parse_tcp_info,
 )
 
-#: Linux's ``TCPRTO_MAX_MS``, which Python does not name.
+#: Linux's ``TCP_RTO_MAX_MS``, which Python does not name.
 RTO_MAX_MS: Final = 44
-#: The longest pause of TCP before it sends again what was lost. On a line that was slow and lost
-#: much, the first pause is 1 to 3 s, and each next one twice as long, also when the line is good
-#: again.
-MOST_PAUSE_MS: Final = 6_000
 
 
 class OverSocket(Protocol):
@@ -45,20 +41,24 @@ class OverSocket(Protocol):
 class Patience:
     """Ask after so much silence, so often, and give up after so many questions without an answer.
     Written bytes that nobody acknowledges for ``unacknowledged_ms`` (0: as the system wants it)
-    end the connection, too; so do bytes that the other end has no room for."""
+    end the connection, too; so do bytes that the other end has no room for. TCP pauses for at most
+    ``pause_ms`` before it sends again what was lost: on a line that was slow and lost much, the
+    first pause is 1 to 3 s, and each next one twice as long, also when the line is good again."""
 
     idle_s: int
     interval_s: int
     probes: int
     unacknowledged_ms: int
+    pause_ms: int = 6_000
 
 
 #: For connections that may wait for long until the other end reads.
 VANISHED: Final = Patience(30, 10, 3, 60_000)
 #: For connections whose ends listen for each other, and end them themselves. On a line that loses
 #: much, Linux counts the time without acknowledgements from a loss long ago that was made good, and
-#: ended connections that worked.
-LISTENING: Final = Patience(30, 10, 3, 0)
+#: ended connections that worked. It derives such a time from shorter pauses, too, so theirs are
+#: those of the system.
+LISTENING: Final = Patience(30, 10, 3, 0, 120_000)
 #: For connections with short requests, and another way to go on.
 SILENT: Final = Patience(1, 1, 3, 3_000)
 
@@ -92,7 +92,7 @@ def be_patient(connection: socket.socket, patience: Patience) -> None:
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # This is Linux; an older one does not know the option.
         with suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, RTO_MAX_MS, MOST_PAUSE_MS)
+            connection.setsockopt(socket.IPPROTO_TCP, RTO_MAX_MS, patience.pause_ms)
 
 
 def unacknowledged(transport: asyncio.BaseTransport) -> Unacknowledged | None:
