@@ -43,9 +43,11 @@ JSON: Final = "application/json"
 RETRY_AFTER: Final = "retryAfterMs"
 #: What every SC answers at once, whether it is well or not.
 HEALTH: Final = "/health"
-#: Of several SCs, one that does not answer this for so long is asked last: where a process stands
-#: still, its kernel accepts connections all the same.
+#: Of several SCs, one that does not answer this so long after it was connected to is asked last:
+#: where a process stands still, its kernel accepts connections all the same.
 SILENT_S: Final = 1.5
+#: The network carries nothing to an address that cannot be connected to within this time.
+AWAY_S: Final = 1.5
 #: For so long an SC that has answered is taken to be there.
 FRESH_S: Final = 1.0
 #: How long a call waits for an SC to be elected (twice the time of a lease, and more), or for
@@ -61,7 +63,8 @@ class Presence(Enum):
     """What there is at the address of an SC."""
 
     THERE = "something answers"
-    SILENT = "nothing answers"
+    SILENT = "something listens, and does not answer"
+    AWAY = "nothing comes back from there"
     GONE = "nobody listens"
 
 
@@ -133,6 +136,8 @@ class ScCalls(ABC):
         """
         data = None if body is None else json.dumps(body).encode()
         deadline_s = time.monotonic() + self.not_ready_s
+        unknown: RunnelError | None = None
+        unknown_deadline_s = deadline_s
         while True:
             try:
                 return await self._call_any(method, path, query, data, content_type)
@@ -143,9 +148,13 @@ class ScCalls(ABC):
                     raise
                 await self._pause(wait_ms / 1000)
             except (UnreachableError, DeadlineExceededError) as error:
-                known = isinstance(error, NotConnectedError) or not repeatable
-                if known or time.monotonic() > deadline_s:
+                if not repeatable or (unknown is None and isinstance(error, NotConnectedError)):
                     raise
+                if unknown is None:
+                    # The first answer that did not come may have taken longer than that.
+                    unknown, unknown_deadline_s = error, time.monotonic() + self.not_ready_s
+                if time.monotonic() > unknown_deadline_s:
+                    raise unknown from error
                 await self._pause(UNKNOWN_S)
 
     async def _call_any(
@@ -184,8 +193,9 @@ class ScCalls(ABC):
         """The JSON of the answer of one SC. Raises as `call` does."""
 
     @abstractmethod
-    async def _look_at(self, address: Address, within_s: float) -> Presence:
-        """Whether something answers `HEALTH` at the address, however it does, within this time."""
+    async def _look_at(self, address: Address) -> Presence:
+        """Whether something answers `HEALTH` at the address, however it does, within `SILENT_S` of
+        the connection, which may take `AWAY_S`."""
 
     @abstractmethod
     async def _pause(self, seconds: float) -> None:
@@ -195,25 +205,23 @@ class ScCalls(ABC):
         """The SCs in the order in which they are to be asked: those that do not answer at all come
         last. Which ones these are is only looked up until one answers. Raises NotConnectedError if
         none does for `NOT_READY_S`: what is sent to a process that stands still may be done
-        whenever that goes on."""
+        whenever that goes on. Raises it at once if the network carries to none of them: whoever
+        knows an answer from before goes on with that.
+        """
         known = tuple(self._addresses)
         if len(known) < 2 or time.monotonic() - self._answered_s < FRESH_S:
             return known
         deadline_s = time.monotonic() + self.not_ready_s
         while True:
-            silent = False
+            found: set[Presence] = set()
             for number, address in enumerate(known):
-                match await self._look_at(address, SILENT_S):
-                    case Presence.THERE:
-                        return (*known[number:], *known[:number])
-                    case Presence.SILENT:
-                        silent = True
-                    case Presence.GONE:
-                        pass
-            if not silent:
+                found.add(seen := await self._look_at(address))
+                if seen is Presence.THERE:
+                    return (*known[number:], *known[:number])
+            if found == {Presence.GONE}:
                 # Each says why.
                 return known
-            if time.monotonic() > deadline_s:
+            if Presence.SILENT not in found or time.monotonic() > deadline_s:
                 raise NotConnectedError(
                     f"no SC answers at {', '.join(map(str, known))}, so nothing was sent; is the"
                     " cluster running? runnel cluster status"

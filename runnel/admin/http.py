@@ -18,9 +18,11 @@ from aiohttp import AddrInfoType
 from yarl import URL
 
 from runnel.admin.calls import (
+    AWAY_S,
     BY_HEADER,
     HEALTH,
     REQUEST_TIMEOUT_S,
+    SILENT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
     Presence,
@@ -124,12 +126,16 @@ class ScClient(ScCalls):
                 self.warn(method, response.headers.getall(WARNING_HEADER, ()))
                 return answer
 
-    async def _look_at(self, address: Address, within_s: float) -> Presence:
+    async def _look_at(self, address: Address) -> Presence:
         self._opened_in.require()
-        patience = aiohttp.ClientTimeout(total=within_s)
+        patience = aiohttp.ClientTimeout(
+            total=AWAY_S + SILENT_S, sock_connect=AWAY_S, sock_read=SILENT_S
+        )
         try:
             async with self._session.get(f"http://{address}{HEALTH}", timeout=patience):
                 return Presence.THERE
+        except aiohttp.ConnectionTimeoutError:
+            return Presence.AWAY
         except TimeoutError:
             return Presence.SILENT
         except (aiohttp.ClientConnectionError, OSError):

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from runnel.admin.calls import (
+    AWAY_S,
     BY_HEADER,
     HEALTH,
     JSON,
     REQUEST_TIMEOUT_S,
+    SILENT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
     Presence,
@@ -134,9 +136,16 @@ class _BlockingCalls(ScCalls):
             self.warn(method, warnings)
             return json.loads(body)
 
-    async def _look_at(self, address: Address, within_s: float) -> Presence:
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=within_s)
+    async def _look_at(self, address: Address) -> Presence:
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=AWAY_S)
         with closing(connection):
+            try:
+                connection.connect()
+            except TimeoutError:
+                return Presence.AWAY
+            except OSError:
+                return Presence.GONE
+            connection.sock.settimeout(SILENT_S)
             try:
                 connection.request("GET", HEALTH, headers={BY_HEADER: self.by})
                 connection.getresponse().close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runnel.admin import calls
 from runnel.admin.calls import NotConnectedError, Presence, ScCalls
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import (
@@ -31,6 +32,7 @@ class ScriptedCalls(ScCalls):
         self.asked: list[str] = []
         self.silent: set[str] = set()
         self.gone: set[str] = set()
+        self.away: set[str] = set()
         self.looked: list[str] = []
         self.pauses: list[float] = []
         #: Those that go on when some time has passed.
@@ -51,8 +53,10 @@ class ScriptedCalls(ScCalls):
             raise found
         return found
 
-    async def _look_at(self, address: Address, within_s: float) -> Presence:
+    async def _look_at(self, address: Address) -> Presence:
         self.looked.append(address.host)
+        if address.host in self.away:
+            return Presence.AWAY
         if address.host in self.gone:
             return Presence.GONE
         return Presence.SILENT if address.host in self.silent else Presence.THERE
@@ -121,6 +125,43 @@ def test_given_a_repeatable_request_then_it_is_sent_until_its_outcome_is_known(
         asyncio.run(late.call("POST", "/v1/streams/s/one/seal", repeatable=True))
 
 
+def test_given_an_unknown_outcome_then_it_is_said_even_if_nobody_is_there_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown, nobody = UnreachableError("it broke"), NotConnectedError("connection refused")
+    back = ScriptedCalls(unknown, nobody, nobody, "done")
+    assert asyncio.run(back.call("POST", "/v1/streams/s/one/seal", repeatable=True)) == "done"
+    passed_s = 0.0
+    monkeypatch.setattr("runnel.admin.calls.time.monotonic", lambda: passed_s)
+
+    class LateCalls(ScriptedCalls):
+        async def _pause(self, seconds: float) -> None:
+            nonlocal passed_s
+            await super()._pause(seconds)
+            passed_s += 2 * self.not_ready_s
+
+    gone = LateCalls(unknown, nobody)
+    with pytest.raises(UnreachableError, match="it broke"):
+        asyncio.run(gone.call("POST", "/v1/streams/s/one/seal", repeatable=True))
+    assert gone.asked == ["a", "a", "b"]
+
+
+def test_given_a_first_answer_that_took_long_in_vain_then_the_request_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed_s = 0.0
+    monkeypatch.setattr("runnel.admin.calls.time.monotonic", lambda: passed_s)
+
+    class SlowCalls(ScriptedCalls):
+        async def _call_one(self, *arguments: Any) -> Any:
+            nonlocal passed_s
+            passed_s += calls.REQUEST_TIMEOUT_S
+            return await super()._call_one(*arguments)
+
+    scripted = SlowCalls(UnreachableError("no answer in time"), "done")
+    assert asyncio.run(scripted.call("POST", "/v1/streams/s/one/seal", repeatable=True)) == "done"
+
+
 def test_given_a_repeatable_request_and_nobody_there_then_said_at_once() -> None:
     scripted = ScriptedCalls(NotConnectedError("connection refused"))
     with pytest.raises(NotConnectedError):
@@ -159,6 +200,15 @@ def test_given_all_stand_still_for_long_then_all_are_named_and_nothing_was_sent(
     with pytest.raises(NotConnectedError, match="no SC answers at a:1, b:2, so nothing was sent"):
         result_of(scripted)
     assert scripted.asked == []
+
+
+@pytest.mark.parametrize("gone", ["", "b"])
+def test_given_a_network_that_carries_nothing_then_said_at_once(gone: str) -> None:
+    scripted = ScriptedCalls("done")
+    scripted.away, scripted.gone = {"a", "b"} - {gone}, {gone}
+    with pytest.raises(NotConnectedError, match="no SC answers at a:1, b:2, so nothing was sent"):
+        result_of(scripted, "GET")
+    assert (scripted.looked, scripted.asked, scripted.pauses) == (["a", "b"], [], [])
 
 
 def test_given_one_that_failed_then_it_is_looked_at_before_it_is_asked_again() -> None:
