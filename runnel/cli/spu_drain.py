@@ -41,7 +41,7 @@ def drain(
                 else:
                     current = found.status.observed_generation >= found.generation
                     if isinstance(found, Spu) and current and found.status.drained:
-                        print(f"spu/{name} is drained: it can be stopped, and deleted")
+                        print(f"spu/{name} is drained: {_what_next(found)}")
                         return
                     said = found.status.reason or said
                 spinner.update(f"draining {name}: {said}")
@@ -49,6 +49,15 @@ def drain(
     raise DeadlineExceededError(
         f"spu {name!r} is not drained after {timeout_s:g} s, and goes on draining: {said}; to have"
         f" it keep its replicas: runnel spu drain {name} --cancel"
+    )
+
+
+def _what_next(spu: Spu) -> str:
+    if spu.spec.group is None:
+        return "it can be stopped, and deleted"
+    return (
+        f"it holds no replicas. SpuGroup {spu.spec.group} removes its SPU with the highest id when"
+        " its replicas are lowered"
     )
 
 

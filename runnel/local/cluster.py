@@ -235,6 +235,10 @@ class ClusterDaemons:
                 raise ConflictError(
                     f"the cluster in {self.data_dir} does not run; start it: runnel cluster start"
                 )
+            missing = [one for one in plan.daemons if one.name not in running]
+            lack_kv = any(one.program == "etcd" for one in missing)
+            if lack_kv:
+                self._bring_up(plan, missing, progress)
             require_kv(
                 {
                     one.name: OneShotCalls(f"{HOST}:{one.ports['public']}")
@@ -242,8 +246,7 @@ class ClusterDaemons:
                     if one.name in running
                 }
             )
-            missing = [one for one in plan.daemons if one.name not in running]
-            if missing:
+            if missing and not lack_kv:
                 self._bring_up(plan, missing, progress)
             done = [one.name for one in missing]
             for name in order_of(_sc_roles(plan), running):
@@ -260,6 +263,8 @@ class ClusterDaemons:
         alive = self.require().alive(self.data_dir)
         startup = Startup(self.directory, plan, ClusterState.of(plan, alive), progress)
         startup.again = True
+        # The user did not ask for more SPUs: the group keeps the number that is in its spec now.
+        startup.keep_spus = True
         startup.bring_up(missing)
         return startup
 

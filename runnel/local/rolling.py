@@ -104,6 +104,7 @@ def _absent(directory: DataDirectory, client: OneShotCalls, before: SpuProcess) 
 
 
 def order_of(roles: dict[str, str], running: dict[str, ProcessId]) -> list[str]:
-    """The SCs that run, the one that leads last."""
+    """The SCs that run, the one that leads last. Those that say nothing come first: after each
+    restart, all must be well."""
     names = [name for name in sorted(running) if name.startswith("sc-")]
-    return sorted(names, key=lambda name: roles.get(name) == "leader")
+    return sorted(names, key=lambda name: (name in roles, roles.get(name) == "leader"))

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from runnel.admin.one_shot import OneShotCalls
-from runnel.local.rolling import require_kv
+from runnel.local.rolling import order_of, require_kv
+from schemas.daemon.process import ProcessId
 from schemas.errors import ConflictError, NotReadyError, RunnelError, UnreachableError
 
 
@@ -48,3 +49,17 @@ def test_given_a_kv_that_takes_nothing_then_nothing_is_restarted(error: RunnelEr
 )
 def test_given_another_state_then_a_restart_may_help(error: RunnelError | None) -> None:
     require_kv(health(error))
+
+
+@pytest.mark.parametrize(
+    ("roles", "order"),
+    [
+        ({"sc-0": "leader", "sc-1": "standby", "sc-2": "standby"}, ["sc-1", "sc-2", "sc-0"]),
+        ({"sc-0": "standby", "sc-2": "leader"}, ["sc-1", "sc-0", "sc-2"]),
+        ({}, ["sc-0", "sc-1", "sc-2"]),
+    ],
+    ids=["all-well", "one-says-nothing", "all-say-nothing"],
+)
+def test_the_order_of_a_rolling_restart(roles: dict[str, str], order: list[str]) -> None:
+    running = {name: ProcessId(1, "now") for name in ("sc-2", "sc-1", "spu-1", "sc-0", "etcd-0")}
+    assert order_of(roles, running) == order
