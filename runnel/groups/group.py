@@ -37,6 +37,7 @@ from runnel.groups.state import (
 )
 from runnel.groups.store import GIVE_UP_S, GroupStore, check_group_name, this_process
 from runnel.groups.unread import Extent, unread_bytes
+from runnel.net.routing import SegmentGoneError
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
@@ -424,6 +425,9 @@ class ReaderGroup:
                         return
                     there = [one for one in group.places.open if one.source == name]
                     found.update(await source.extents(there))
+            except SegmentGoneError:
+                # A truncation took one that nobody has read: the source is there.
+                return
             except NotFoundError:
                 gone.append(name)
             except (RunnelError, TimeoutError):

@@ -167,7 +167,7 @@ def describe(
     print(f"Name:             {found.name}")
     print(f"Sources:          {', '.join(found.sources)}")
     if found.gone:
-        anew = f"make the group anew: runnel group delete {found.name}"
+        anew = f"delete the group and make it again: runnel group delete {found.name}"
         print(
             f"Gone:             {', '.join(found.gone)} (deleted, or created again since); {anew}"
         )

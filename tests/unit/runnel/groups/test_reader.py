@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,6 +19,8 @@ from runnel.groups import decisions, opened
 from runnel.groups.cut import GroupCut
 from runnel.groups.group import ReaderGroup
 from runnel.groups.reader import GroupReader
+from runnel.groups.sources import TopicSource
+from runnel.net.routing import SegmentGoneError
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import Record
 from schemas.errors import (
@@ -451,6 +453,16 @@ async def test_refusals(world: World, group: ReaderGroup) -> None:
         await group.offline("z")
     (only,) = await cluster.reader_groups()
     assert (only.name, only.sources) == ("g", ("orders",))
+
+
+async def test_given_a_segment_that_was_truncated_then_its_source_is_not_gone(
+    group: ReaderGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def truncated(*_: object) -> NoReturn:
+        raise SegmentGoneError("segment number 0 of stream s was removed by a truncation")
+
+    monkeypatch.setattr(TopicSource, "extents", truncated)
+    assert (await group.describe()).gone == ()
 
 
 async def test_given_a_topic_made_again_then_said(world: World, group: ReaderGroup) -> None:
