@@ -23,7 +23,6 @@ from runnel.cli.connection import administered
 from runnel.cli.failure import warn
 from runnel.cli.objects.pipeline_options import check_pipelines
 from schemas.errors import (
-    ConflictError,
     DeadlineExceededError,
     InvalidRequestError,
     NotFoundError,
@@ -305,22 +304,32 @@ def delete(
     refused: list[RunnelError] = []
     with administered(sc) as cluster:
         deleted = []
-        for cls, target in dict.fromkeys(targets):
+        wanted = list(dict.fromkeys(targets))
+        for number, (cls, target) in enumerate(wanted, 1):
             label = f"{cls.kind_name().lower()}/{target}"
             try:
                 cluster.delete(cls.PLURAL, target, force=force, dry_run=dry_run)
             except NotFoundError:
                 missing.append(f"{cls.kind_name().lower()} {target!r} does not exist")
                 continue
-            except (ConflictError, InvalidRequestError) as error:
+            except RunnelError as error:
                 # The API has another word for it.
                 error.message = error.message.replace("force=true", "--force")
                 refused.append(error)
+                if isinstance(error, RetryableError):
+                    # Nobody is there to delete the others.
+                    if left := len(wanted) - number:
+                        error.message = f"{label}: {error.message}; not sent: {left} more"
+                    break
                 continue
             deleted.append((cls, target, label))
         for cls, target, label in deleted:
-            if wait_for_it and not dry_run:
-                cluster.wait(cls.PLURAL, target, "deleted", timeout=seconds)
+            try:
+                if wait_for_it and not dry_run:
+                    cluster.wait(cls.PLURAL, target, "deleted", timeout=seconds)
+            except RunnelError as error:
+                refused.append(error)
+                continue
             print(f"{label} deleted{_tried(dry_run)}")
     if missing:
         refused.insert(0, NotFoundError("; ".join(missing)))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConflictError, NotReadyError, RunnelError
+from runnel.admin.blocking import BlockingAdmin
+from schemas.errors import ConflictError, DeadlineExceededError, NotReadyError, RunnelError
 from tests.unit.runnel.cli.conftest import CommandLine
 
 MANIFESTS = """\
@@ -116,3 +117,31 @@ def test_delete_goes_on_after_one_that_is_refused_and_deletes_each_once(
     done = command("delete", "topic", "a", "b", "nosuch", "c", "a", "--no-wait")
     assert (done.code, done.out) == (4, "topic/a deleted\ntopic/c deleted\n")
     assert done.err == "error: topic 'nosuch' does not exist\nerror: it is in use\n"
+
+
+def test_given_an_sc_that_goes_away_then_delete_says_what_it_did_and_what_it_did_not_send(
+    command: CommandLine,
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        command.sc.add_topic(name)
+    command.sc.refused_objects = {"b": NotReadyError("the SC stops")}
+    done = command("delete", "topic", "nosuch", "a", "b", "c", "d", "--no-wait")
+    assert (done.code, done.out) == (5, "topic/a deleted\n")
+    assert done.err == (
+        "error: topic 'nosuch' does not exist\nerror: topic/b: the SC stops; not sent: 2 more\n"
+    )
+
+
+def test_given_one_that_does_not_go_in_time_then_delete_waits_for_the_others_all_the_same(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(_: BlockingAdmin, _kind: str, name: str, _wanted: str, timeout: float) -> None:
+        if name == "b":
+            raise DeadlineExceededError(f"it is there after {timeout:g} s")
+
+    monkeypatch.setattr(BlockingAdmin, "wait", wait)
+    for name in ("a", "b", "c"):
+        command.sc.add_topic(name)
+    done = command("delete", "topic", "a", "b", "c")
+    assert (done.code, done.out) == (5, "topic/a deleted\ntopic/c deleted\n")
+    assert done.err == "error: it is there after 60 s\n"
