@@ -173,9 +173,7 @@ class Node:
                     await kv.txn([], [Put(keys.sc(me.name), value, lease)])
                     self._registered = lease, me.shares
                     if self._sharer is not None and not me.shares:
-                        log.warning(
-                            "does not hear the SC that leads, or the KV: leaves streams to others"
-                        )
+                        log.warning("leaves streams to others", why=self._sharer.trouble)
             await asyncio.sleep(RETRY_S)
 
     async def _repair(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -32,6 +31,8 @@ RETRY_S: Final = 0.2
 SILENCE_S: Final = 5 * TELL_S
 #: An SC that has not heard the leader for so long leaves streams to others.
 DEAF_MS: Final = 10_000
+#: After so long on a connection, the leader has told everything once.
+WHOLE_MS: Final = round(2_000 * TELL_S)
 MAX_LINE_BYTES: Final = 1 << 20
 #: SPUs count as unknown for longer than the time between two messages.
 UNKNOWN_MS: Final = RECONNECT_MS + round(2_000 * TELL_S)
@@ -131,6 +132,17 @@ class FactsListener:
         self._leader = leader
         self._clock_ms = clock_ms
         self._heard_ms = clock_ms()
+        self._trouble = "it has said nothing yet"
+
+    @property
+    def trouble(self) -> str:
+        """What ended the last attempt to hear the leader, and what to do."""
+        if (leader := self._leader()) is None:
+            return self._trouble
+        return (
+            f"does not hear the SC that leads, {leader.name} ({self._trouble}); let this SC reach"
+            f" its private port, {leader.private}"
+        )
 
     @property
     def is_deaf(self) -> bool:
@@ -147,18 +159,29 @@ class FactsListener:
                     self._heard_ms = self._clock_ms()
                 else:
                     # Whatever ends it, it begins anew: the leader tells everything again.
-                    with suppress(aiohttp.ClientError, TimeoutError, OSError, ValueError):
+                    try:
                         await self._listen(http, leader)
+                    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                        self._trouble = f"{type(error).__name__}: {error}".removesuffix(": ")
                 await asyncio.sleep(RETRY_S)
 
     async def _listen(self, http: aiohttp.ClientSession, leader: ControllerEntry) -> None:
         async with http.get(f"http://{leader.private}{PATH}") as response:
             if response.status != HTTPStatus.OK:
+                self._trouble = (
+                    "its version tells other SCs nothing"
+                    if response.status == HTTPStatus.NOT_FOUND
+                    else f"it answers {response.status} {response.reason}"
+                )
                 return
+            begun_ms = self._clock_ms()
             log.debug("hears of SPUs from the SC that leads", sc=leader.name)
             async for line in response.content:
                 now = self._leader()
                 if now is None or now.instance != leader.instance:
                     return
-                self._heard_ms = self._clock_ms()
-                self._heard.hear(Facts.decode(line), self._heard_ms)
+                now_ms = self._clock_ms()
+                self._heard.hear(Facts.decode(line), now_ms)
+                # By then the leader has told everything once, and this SC has understood it.
+                if now_ms - begun_ms >= WHOLE_MS:
+                    self._heard_ms = now_ms

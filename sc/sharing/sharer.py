@@ -42,6 +42,13 @@ class Sharer:
         see what happens in the KV, leaves them to others."""
         return self._worker.is_able and self._mirror.stale_ms < DEAF_MS
 
+    @property
+    def trouble(self) -> str:
+        """Why this SC cannot, and what to do."""
+        if self._worker.is_able:
+            return "the KV does not say what happens in it"
+        return self._worker.trouble
+
     def rest(self, resting: bool) -> None:
         """While this SC leads, its controller does the work, and the worker rests."""
         self._worker.rest(resting)

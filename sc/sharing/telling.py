@@ -34,12 +34,13 @@ class Teller:
 
     def news(self, now_ms: int) -> Iterator[Facts]:
         """What it has not been told yet: SPUs, and then segments. The view may change between two
-        messages."""
+        messages: what an SPU says of segments that was not there before waits for the next time."""
         view, before, self._told = self._view, self._told, {}
         spus = tuple(
             SpuFact(spu_id=spu_id, free_bytes=session.free_bytes)
             for spu_id, session in sorted(view.sessions.items())
         )
+        known = {spu.spu_id for spu in spus}
         waits = any(
             view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN
             for spu in view.store.objects(Spu)
@@ -48,7 +49,7 @@ class Teller:
         segments: list[SegmentFact] = []
         for stream in view.store.objects(Stream):
             for partition in view.store.partitions_of("Stream", stream.name):
-                if (fact := self._fact(partition, before)) is None:
+                if (fact := self._fact(partition, before, known)) is None:
                     continue
                 segments.append(fact)
                 if len(segments) == SEGMENTS_AT_ONCE:
@@ -57,11 +58,13 @@ class Teller:
         if segments:
             yield Facts(segments=tuple(segments))
 
-    def _fact(self, partition: Partition, before: dict[str, _Told]) -> SegmentFact | None:
-        """What is new of a segment."""
+    def _fact(
+        self, partition: Partition, before: dict[str, _Told], known: set[int]
+    ) -> SegmentFact | None:
+        """What is new of a segment, from an SPU that the listener knows."""
         uid, leader = partition.uid, partition.status.leader
         report = None if leader is None else self._view.report(leader, uid)
-        if leader is None or report is None:
+        if leader is None or report is None or leader not in known:
             return None
         numbers = self._view.numbers(partition)
         told = (leader, *_said(report), numbers)

@@ -83,6 +83,11 @@ class StreamWorker:
         """Whether it knows what it needs to know."""
         return self._resting or not self._listener.is_deaf
 
+    @property
+    def trouble(self) -> str:
+        """Why it does not hear the SC that leads, and what to do."""
+        return self._listener.trouble
+
     def rest(self, resting: bool) -> None:
         """Leave the streams to the controller of this SC, while it leads; or take them again."""
         self._resting = resting
@@ -93,6 +98,7 @@ class StreamWorker:
     def _follow_identity(self) -> None:
         """Take over what the KV says of the cluster. What was known before a recovery is void."""
         view, identity = self.view, self._mirror.identity
+        self._identity = identity
         held = frozenset[int]() if self._resting else self._claims.held.keys()
         view.buckets = Buckets(self._claims.buckets.count, held)
         view.settled.clear()
@@ -108,7 +114,8 @@ class StreamWorker:
         self._dispatcher.changed(change, cause)
 
     def _noticed(self, key: str, _found: KeyValue | None) -> None:
-        if key == self._mirror.keys.identity:
+        # Each listing of the KV says it again.
+        if key == self._mirror.keys.identity and self._mirror.identity != self._identity:
             self._follow_identity()
             self._look(None, "the cluster's identity")
 

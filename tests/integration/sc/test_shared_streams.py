@@ -169,6 +169,7 @@ async def test_given_one_that_cannot_hear_the_leader_then_it_leaves_its_part_to_
     elsewhere = SC.model_copy(update={"private": "127.0.0.1:1", "instance": "elsewhere"})
     known, listener._leader = listener._leader, lambda: elsewhere
     await shared_by([leader, able])
+    assert deaf.node._sharer.trouble.endswith("let this SC reach its private port, 127.0.0.1:1")
     listener._leader = known
     await shared_by(nodes)
 

@@ -169,3 +169,18 @@ def test_a_later_version_may_say_more() -> None:
     found = Facts.decode(line)
     assert found.spus is not None
     assert [one.spu_id for one in found.spus] == [1]
+
+
+def test_given_an_spu_that_comes_between_two_messages_then_its_segments_are_told_next_time() -> (
+    None
+):
+    first, second = reported()
+    view = view_of(ONE, *SEGMENTS, *SPUS, sessions=[first])
+    other, teller = Other(), Teller(view)
+    told = teller.news(0)
+    other.hear([next(told)])
+    assert isinstance(view.sessions, dict)
+    view.sessions[2] = second
+    other.hear(told)
+    other.hear(teller.news(0))
+    other.shows(view)

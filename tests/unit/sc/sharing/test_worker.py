@@ -18,6 +18,7 @@ from sc.sharing.telling import Teller
 from sc.sharing.worker import StreamWorker
 from sc.store.buckets import Buckets
 from sc.store.codec import encode_object
+from sc.store.view import Settled
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
 from tests.polling import eventually
@@ -102,6 +103,17 @@ async def test_given_a_recovery_then_all_is_looked_at_by_what_the_kv_says_of_it(
     await sc.write(Put(KEYS.identity, Identity("u", 1, True).encode()))
     assert (sc.worker.view.incarnation, sc.worker.view.recovering) == (1, True)
     assert len(sc.waiting) == len(STREAMS)
+
+
+async def test_given_a_listing_that_says_nothing_new_of_the_cluster_then_nothing_is_read_again(
+    sc: Sc,
+) -> None:
+    await sc.write(Put(KEYS.identity, Identity("u").encode()))
+    known = {"uid": Settled((1, 2, 3, ()))}
+    sc.worker.view.settled.update(known)
+    await sc.mirror.reader.repair()
+    await sc.write(Put(KEYS.identity, Identity("u").encode()))
+    assert (sc.waiting, sc.worker.view.settled) == (set(), known)
 
 
 async def test_given_a_segment_that_is_removed_then_nothing_is_kept_of_it(sc: Sc) -> None:
