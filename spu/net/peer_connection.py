@@ -211,6 +211,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         else:
             self._pushes.append(push)
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether `drained` would not wait."""
+        return self._drained.is_set()
+
     async def drained(self) -> None:
         """Wait until the other end has read most of what was sent, or is gone."""
         await self._drained.wait()

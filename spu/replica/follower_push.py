@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -48,6 +49,15 @@ class Pushing(Protocol):
     def fail(self, reason: str, cause: BaseException | None = None) -> None: ...
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A push that waits for its turn."""
+
+    push: Push
+    connection: PeerConnection
+    task: asyncio.Task[object] | None = None
+
+
 class FollowerPushes:
     """``reads`` runs reads of the disk, ``storage`` longer work; ``rate`` is that of the SPU."""
 
@@ -68,16 +78,20 @@ class FollowerPushes:
         self._rate = rate
         self._waiting: set[asyncio.Task[object]] = set()
         self._falling = FallingBehind()
-        #: By follower: the push that waits for its turn.
-        self._turns: dict[int, tuple[asyncio.Task[object], Push, PeerConnection]] = {}
+        #: By follower: what waits for a turn.
+        self._turns: dict[int, _Waiting] = {}
 
     def push(self, push: Push, connection: PeerConnection) -> None:
         """Send batches from the page cache, or read them from the disk in a thread first."""
         if not self._is_current(push):
             return
         if self._rate.is_limited and not self._is_live(push.to):
-            task = self._later(self._push_in_turn(push, connection))
-            self._turns[push.to] = task, push, connection
+            if (waiting := self._turns.get(push.to)) is not None:
+                # A follower that was attached anew meanwhile keeps its place.
+                waiting.push, waiting.connection = push, connection
+                return
+            self._turns[push.to] = waiting = _Waiting(push, connection)
+            waiting.task = self._later(self._push_in_turn(waiting))
             return
         self._falling.forget(push.to)
         log = self._replica.log
@@ -127,11 +141,12 @@ class FollowerPushes:
 
     def hurry(self) -> None:
         """Other replicas may be live: what is to be sent to them does not wait for its turn."""
-        for spu, (task, push, connection) in tuple(self._turns.items()):
+        for spu, waiting in tuple(self._turns.items()):
             if self._is_live(spu):
                 del self._turns[spu]
-                task.cancel()
-                self._later(self._push_cold(push, connection))
+                if waiting.task is not None:
+                    waiting.task.cancel()
+                self._later(self._push_cold(waiting.push, waiting.connection))
 
     def _later(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
         self._waiting.add(task := asyncio.create_task(work))
@@ -142,18 +157,28 @@ class FollowerPushes:
         """Whether commits wait for what this follower is sent."""
         return any(member.spu == spu for member in self._replica.state.required)
 
-    async def _push_in_turn(self, push: Push, connection: PeerConnection) -> None:
+    async def _push_in_turn(self, waiting: _Waiting) -> None:
         try:
-            # Nobody else waits for a peer that takes nothing at the moment.
-            await connection.drained()
-            async with self._rate.turn():
-                found = await self._read(push, self._rate.push_bytes)
-                if found is not None:
-                    self._rate.sent(self._send(push, connection, found))
-                    self._look_back(push.to, self._replica.log.leo - found.next_offset)
+            while not await self._pushed_in_turn(waiting):
+                pass
         finally:
-            if (waiting := self._turns.get(push.to)) is not None and waiting[1] is push:
-                del self._turns[push.to]
+            if self._turns.get(waiting.push.to) is waiting:
+                del self._turns[waiting.push.to]
+
+    async def _pushed_in_turn(self, waiting: _Waiting) -> bool:
+        """Wait for a turn and take it. False, and others go first, if the connection takes nothing
+        by then."""
+        # Nobody else waits for a peer that takes nothing at the moment.
+        await waiting.connection.drained()
+        async with self._rate.turn():
+            push, connection = waiting.push, waiting.connection
+            if not connection.is_drained:
+                return False
+            if (found := await self._read(push, self._rate.push_bytes)) is not None:
+                self._rate.sent(self._send(push, connection, found))
+                self._look_back(push.to, self._replica.log.leo - found.next_offset)
+            # Another one may have taken its place while it was read.
+            return waiting.push is push
 
     def _look_back(self, follower: int, left: int) -> None:
         if self._falling.lacks(follower, left, self._rate.now_s()):

@@ -62,6 +62,10 @@ class FakeConnection:
     def write(self, _frame: object) -> None:
         self.frames += 1
 
+    @property
+    def is_drained(self) -> bool:
+        return self.takes.is_set()
+
     async def drained(self) -> None:
         await self.takes.wait()
 
@@ -82,10 +86,15 @@ class Bench:
 async def bench() -> Any:
     turn = asyncio.Event()
 
-    async def sleep(_seconds: float) -> None:
-        await turn.wait()
+    now_s = 0.0
 
-    rate = CatchUpRate(40 << 10, now_s=lambda: 60.0 if turn.is_set() else 0.0, sleep=sleep)
+    async def sleep(seconds: float) -> None:
+        nonlocal now_s
+        await turn.wait()
+        # Long after what was sent first.
+        now_s = max(now_s + seconds, 60.0)
+
+    rate = CatchUpRate(40 << 10, now_s=lambda: now_s, sleep=sleep)
     replica = FakeReplica()
     with ThreadPoolExecutor(1) as threads:
         pushes = FollowerPushes(cast(Any, replica), UID, "orders-0", threads, threads, rate)
@@ -131,6 +140,44 @@ async def test_given_a_peer_that_takes_nothing_then_another_one_has_its_turn(ben
     bench.connection = FakeConnection()
     bench.push(1)
     await until(lambda: bench.replica.pushed == [(1, 16)])
+
+
+async def test_given_a_peer_that_takes_nothing_by_its_turn_then_another_one_has_that(
+    bench: Bench,
+) -> None:
+    bench.replica.state.required = frozenset({Member(0, "me")})
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    slow, bench.connection = bench.connection, FakeConnection()
+    bench.connection, other = slow, bench.connection
+    bench.push(2, 16)
+    await asyncio.sleep(0.01)
+    bench.connection = other
+    bench.push(1)
+    slow.takes.clear()
+    bench.turn.set()
+    await until(lambda: len(bench.replica.pushed) == 2)
+    assert bench.replica.pushed[-1] == (1, 16)
+    assert slow.frames == 1
+    slow.takes.set()
+    await until(lambda: len(bench.replica.pushed) == 3)
+    assert bench.replica.pushed[-1] == (2, 32)
+
+
+async def test_given_a_follower_that_is_attached_anew_then_it_keeps_its_place(bench: Bench) -> None:
+    bench.replica.state.required = frozenset({Member(0, "me")})
+    bench.push(2)
+    await until(lambda: len(bench.replica.pushed) == 1)
+    bench.push(2, 16)
+    await asyncio.sleep(0.01)
+    bench.push(1)
+    await asyncio.sleep(0.01)
+    bench.push(2, 32)
+    bench.turn.set()
+    await until(lambda: len(bench.replica.pushed) == 3)
+    assert bench.replica.pushed == [(2, 16), (2, 48), (1, 16)]
+    await until(lambda: not bench.pushes._waiting)
+    assert bench.connection.frames == 3
 
 
 async def test_given_an_attachment_that_is_over_then_its_turn_is_for_the_next(bench: Bench) -> None:
