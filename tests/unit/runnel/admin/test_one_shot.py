@@ -10,11 +10,12 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from runnel.admin import calls, one_shot, reads
+from runnel.admin import one_shot, reads
 from runnel.admin.blocking import administer
 from runnel.admin.one_shot import OneShotCalls, OneShotReads
 from runnel.loop_thread import LoopThread
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError, UnreachableError
+from tests.silent_port import silent_port
 from tests.unit.runnel.fake_sc import FakeSc
 
 
@@ -101,14 +102,26 @@ def test_given_an_sc_that_is_away_then_the_next_is_asked(sc: FakeSc) -> None:
 def test_given_an_sc_that_stands_still_then_the_next_is_asked(
     sc: FakeSc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "SILENT_S", 0.2)
-    monkeypatch.setattr(calls, "REQUEST_TIMEOUT_S", 5.0)
+    for module in ("http", "one_shot"):
+        monkeypatch.setattr(f"runnel.admin.{module}.SILENT_S", 0.2)
     # The kernel accepts connections all the same.
     with socket.create_server(("127.0.0.1", 0)) as listener:
         addresses = f"127.0.0.1:{listener.getsockname()[1]},{sc.address}"
         assert OneShotReads(addresses).get("Topic", "orders").name == "orders"
         with administer(addresses) as connected:
             assert connected.get("Topic", "orders").name == "orders"
+
+
+def test_given_a_network_that_carries_nothing_then_said_after_one_look_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("http", "one_shot"):
+        monkeypatch.setattr(f"runnel.admin.{module}.AWAY_S", 0.1)
+    with silent_port() as one, silent_port() as two:
+        mine, other = both_errors(f"127.0.0.1:{one},127.0.0.1:{two}")
+    assert isinstance(mine, UnreachableError)
+    assert mine.message == other.message
+    assert f"no SC answers at 127.0.0.1:{one}, 127.0.0.1:{two}, so nothing was sent" in mine.message
 
 
 @pytest.mark.parametrize("address", ["http://x", "host:", ""])
