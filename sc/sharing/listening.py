@@ -52,7 +52,7 @@ class Heard:
         self._wake = wake
         self._numbers: dict[str, ReplicaNumbers] = {}
         self._told_by: dict[str, int] = {}
-        view.numbers = lambda partition: self._numbers.get(partition.uid)
+        view.numbers = self._numbers_of
 
     def hear(self, facts: Facts, now_ms: int) -> None:
         """Take a message."""
@@ -73,6 +73,13 @@ class Heard:
         self._numbers.clear()
         self._told_by.clear()
         self._view.grace_until_ms = now_ms + UNKNOWN_MS
+
+    def _numbers_of(self, partition: Partition) -> ReplicaNumbers | None:
+        """What the one that leads now has said: after an unclean election, what the one before it
+        said is not so any more."""
+        if self._told_by.get(partition.uid) != partition.status.leader:
+            return None
+        return self._numbers.get(partition.uid)
 
     def _hear_of_spus(self, spus: tuple[SpuFact, ...], waits: bool, now_ms: int) -> None:
         view, before = self._view, set(self._sessions)

@@ -120,6 +120,8 @@ def test_given_another_leader_then_the_former_says_nothing_of_the_segment() -> N
     moved = segment_of(ONE, 0, 2, revision=6)
     view.store.put(moved)
     other.view.store.put(moved)
+    assert other.view.numbers(SEGMENTS[0]) is not None
+    assert other.view.numbers(moved) is None
     assert segments_in(teller.news(0)) == []
     view.sessions[2].reports[moved.uid] = report_of(moved, 2)
     assert other.hear(teller.news(0)) == [KEY]
