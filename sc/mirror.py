@@ -46,7 +46,7 @@ class Mirror:
         self.store = LocalStore()
         self.feed = ChangeFeed(self.store)
         self.reader = KvReader(self.kv, self.keys, self.store, self.feed, self._noticed)
-        self.kv_health = KvHealth(self.kv, clock_ms)
+        self.kv_health = KvHealth(self.kv, clock_ms, lambda: self.store.revision)
         #: The uid of the cluster; empty before its first SC has led.
         self.cluster_uid = ""
         #: What the cluster is; None before its first SC has led.

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from sc.kv.interface import KV
-from schemas.errors import RunnelError
+from schemas.errors import ConflictError, RunnelError
 
 PROBE_S = 1.0
 #: How long one question waits for its answer.
@@ -21,11 +21,13 @@ PATIENCE_S = 5.0
 
 
 class KvHealth:
-    """Since when the KV is away, and why. ``now_ms`` gives milliseconds that only grow."""
+    """Since when the KV is away, and why. ``now_ms`` gives milliseconds that only grow, ``seen``
+    gives the revision that the SC has seen."""
 
-    def __init__(self, kv: KV, now_ms: Callable[[], int]) -> None:
+    def __init__(self, kv: KV, now_ms: Callable[[], int], seen: Callable[[], int]) -> None:
         self._kv = kv
         self._now_ms = now_ms
+        self._seen = seen
         self._away_since_ms: int | None = None
         #: What the last question came to, if it had no answer.
         self.why = ""
@@ -50,16 +52,22 @@ class KvHealth:
         return f"the SC has not reached its KV for {self.away_ms / 1000:.0f} s: {self.why}"
 
     async def probe(self) -> None:
-        """Ask once."""
-        asked_ms = self._now_ms()
+        """Ask once. Raises ConflictError if the KV has gone back: an SC cannot go on over another
+        past than it knows."""
+        asked_ms, seen = self._now_ms(), self._seen()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._kv.revision()
+                revision = await self._kv.revision()
         except TimeoutError:
             self._away(asked_ms, f"no answer within {PATIENCE_S:g} s")
         except RunnelError as error:
             self._away(asked_ms, error.message)
         else:
+            if revision < seen:
+                raise ConflictError(
+                    f"the KV is at revision {revision}, and this SC has seen {seen}: it was emptied"
+                    " or restored. This SC ends; start it again, which the service manager does"
+                )
             self._away_since_ms, self.why = None, ""
             await self._check_writable()
 

@@ -67,7 +67,9 @@ class _Listing:
     """All keys of the KV as of a revision, and the differences from the mirror.
 
     ``objects`` are names by kind; ``left`` are what SPUs have besides their objects (ids, secrets,
-    tombstones): key, revision, and the key that they belong to.
+    tombstones): key, revision, and the key that they belong to. ``about_scs`` says which SCs there
+    are and what they hold; it is told with the rest, since a watch that lags may tell of keys of
+    an earlier page by then.
     """
 
     revision: int = 0
@@ -76,6 +78,7 @@ class _Listing:
     tombstones: set[tuple[int, str]] = field(default_factory=set)
     bells: set[str] = field(default_factory=set)
     left: list[tuple[str, int, str]] = field(default_factory=list)
+    about_scs: list[KeyValue] = field(default_factory=list)
     news: list[tuple[int, _Read]] = field(default_factory=list)
 
 
@@ -151,9 +154,6 @@ class KvReader:
                 for kv in page.items:
                     self._add(listing, kv)
                 await asyncio.sleep(0)
-            for key in self._about_scs - listing.keys:
-                if self._told.get(key, 0) <= listing.revision:
-                    self._noticed(key, None)
             self._adopt(listing, cause)
             self.broken = None
         finally:
@@ -163,6 +163,12 @@ class KvReader:
 
     def _adopt(self, listing: _Listing, cause: str) -> None:
         """Bring the mirror in line with a listing, except for keys that changed after it."""
+        for kv in listing.about_scs:
+            if self._told.get(kv.key, 0) <= kv.mod_revision:
+                self._noticed(kv.key, kv)
+        for key in self._about_scs - listing.keys:
+            if self._told.get(key, 0) <= listing.revision:
+                self._noticed(key, None)
         changes: list[tuple[Change, str]] = []
         for revision, read in listing.news:
             if self._told.get(read.key, 0) < revision:
@@ -203,8 +209,8 @@ class KvReader:
 
     def _add(self, listing: _Listing, kv: KeyValue) -> None:
         listing.keys.add(kv.key)
-        if self._is_about_scs(kv.key) and self._told.get(kv.key, 0) <= kv.mod_revision:
-            self._noticed(kv.key, kv)
+        if self._is_about_scs(kv.key):
+            listing.about_scs.append(kv)
         if (where := self._keys.parse_object(kv.key)) is not None:
             cls = BY_PLURAL.get(where[0])
             if cls is not None:

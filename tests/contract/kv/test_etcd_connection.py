@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -262,6 +262,19 @@ async def test_given_wrong_credentials_then_unauthorized(
     with pytest.raises(UnauthorizedError, match=message) as caught:
         await EtcdKV.open(EtcdOptions((guarded.endpoint,), user, password))
     assert "wrong" not in str(caught.value)
+
+
+async def test_given_an_etcd_that_tells_only_root_of_alarms_then_it_counts_as_writable(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv = await EtcdKV.open(EtcdOptions((member.endpoint,)))
+
+    async def refused(*_: object) -> NoReturn:
+        raise UnauthorizedError("permission denied")
+
+    monkeypatch.setattr(kv._members, "call", refused)
+    await kv.check_writable()
+    await kv.close()
 
 
 async def test_given_user_for_an_etcd_without_users_then_unauthorized(member: Member) -> None:

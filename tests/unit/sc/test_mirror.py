@@ -14,6 +14,7 @@ from sc.kv.interface import KV, Delete, Put
 from sc.leadership import Identity
 from sc.mirror import Mirror
 from sc.store.codec import encode_object
+from schemas.errors import ConflictError
 from schemas.objects.topic import Topic
 from tests.polling import eventually
 from tests.unit.sc.builders import SC, topic_of
@@ -54,6 +55,22 @@ async def test_given_scs_that_come_and_go_then_it_knows_them_and_who_leads(kv: K
         await kv.txn([], [Delete(keys.sc("sc:1")), Delete(keys.leader)])
         await eventually(lambda: list(mirror.controllers) == ["sc:9"])
         assert mirror.leader is None
+
+
+async def test_given_a_kv_that_was_emptied_then_the_sc_ends(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = Mirror(kv, "test")
+    await kv.txn([], [Put(mirror.keys.identity, Identity("u").encode())])
+    await mirror.load()
+
+    async def emptied() -> int:
+        return 0
+
+    monkeypatch.setattr(kv, "revision", emptied)
+    with pytest.raises(ExceptionGroup) as raised:
+        await mirror.run()
+    assert raised.group_contains(ConflictError, match="it was emptied or restored")
 
 
 async def test_given_a_broken_watch_then_it_is_stale_until_it_has_listed_again(

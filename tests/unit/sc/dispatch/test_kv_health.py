@@ -10,7 +10,13 @@ import pytest
 from sc.dispatch import kv_health
 from sc.dispatch.kv_health import KvHealth
 from sc.kv.interface import KV
-from schemas.errors import OverloadedError, RunnelError, StorageFailedError, UnreachableError
+from schemas.errors import (
+    ConflictError,
+    OverloadedError,
+    RunnelError,
+    StorageFailedError,
+    UnreachableError,
+)
 
 
 class Store:
@@ -23,7 +29,8 @@ class Store:
         self.silent = False
         self.unwritable: Exception | None = None
         self.silent_about_writes = False
-        self.health = KvHealth(cast(KV, self), lambda: self.now_ms)
+        self.seen = 1
+        self.health = KvHealth(cast(KV, self), lambda: self.now_ms, lambda: self.seen)
 
     async def revision(self) -> int:
         self.now_ms += self.takes_ms
@@ -60,6 +67,14 @@ async def test_given_an_error_then_away_since_the_question(store: Store) -> None
     store.now_ms += 1_000
     await store.health.probe()
     assert store.health.away_ms == 1_060
+
+
+async def test_given_a_kv_that_has_gone_back_then_the_sc_ends(store: Store) -> None:
+    store.seen = 2
+    with pytest.raises(
+        ConflictError, match="at revision 1, and this SC has seen 2: it was emptied"
+    ):
+        await store.health.probe()
 
 
 async def test_given_silence_then_away_since_the_question(store: Store) -> None:

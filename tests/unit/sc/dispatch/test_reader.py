@@ -411,3 +411,26 @@ async def test_given_who_leads_then_it_is_told_before_what_comes_with_it(kv: KV)
         ("election/leader", b"lease", 3),
         ("election/leader", None, 3),
     ]
+
+
+async def test_given_a_watch_that_lags_behind_a_listing_then_the_newest_leader_is_told_last(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(kv)
+    await kv.txn([], [Put(KEYS.leader, b"one")])
+    await bench.reader.load()
+    lost = (await kv.txn([], [Delete(KEYS.leader)])).revision
+    await kv.txn([], [Put(KEYS.leader, b"two")])
+    ask = kv.range
+    late = WatchBatch(lost, (DeleteEvent(KEYS.leader, lost, None),))
+
+    async def listed(*args: Any, **kwargs: Any) -> RangePage:
+        page = await ask(*args, **kwargs)
+        # Between this page and the next one.
+        asyncio.get_running_loop().call_soon(bench.reader._apply, late)
+        return page
+
+    monkeypatch.setattr(kv, "range", listed)
+    await bench.reader.repair()
+    told = [value for key, value, _ in bench.offices if key == "election/leader"]
+    assert told[-2:] == [None, b"two"]
