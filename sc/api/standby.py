@@ -75,6 +75,25 @@ def is_too_old(mirror: Mirror, route: Route) -> bool:
     return route.operation in _OF_OBJECTS and mirror.stale_ms >= STALE_MS
 
 
+class _UnknownOutcomeError(aiohttp.ClientError):
+    """The SC that was asked broke the connection: it may have done what it was asked for."""
+
+
+async def _once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request that changes something once: aiohttp sends DELETE and PUT again when the
+    connection breaks, and would then say that nothing was sent if nobody listens any more."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method in _SAFE:
+            raise
+        raise _UnknownOutcomeError(str(error)) from error
+
+
 class LeaderProxy:
     """Passes requests on to the SC that leads. ``leader`` gives it as of now, ``me`` is the name of
     this SC."""
@@ -141,7 +160,9 @@ class LeaderProxy:
     async def _pass_on(self, request: web.Request, leader: ControllerEntry) -> web.StreamResponse:
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
-            self._session = aiohttp.ClientSession(timeout=limits, auto_decompress=False)
+            self._session = aiohttp.ClientSession(
+                timeout=limits, auto_decompress=False, middlewares=(_once,)
+            )
         headers = {
             name: value
             for name, value in request.headers.items()
@@ -169,7 +190,7 @@ class LeaderProxy:
                 if request.method not in _SAFE:
                     await self._until_shown(body)
                 return web.Response(status=answer.status, headers=_kept(answer), body=body)
-        except aiohttp.ClientConnectorError as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotReadyError(
                 f"the SC that leads, {leader.name}, cannot be reached from this one: {error};"
                 " another one leads in a moment if it is away",

@@ -10,10 +10,12 @@ from typing import cast
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+from sc.api import standby
 from sc.api.standby import LeaderProxy
 from sc.mirror import Mirror
 from schemas.control.controllers import ControllerEntry
 from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
+from tests.silent_port import silent_port
 
 
 @pytest.fixture
@@ -48,3 +50,43 @@ async def test_given_a_leader_that_stands_still_then_only_a_write_is_unknown(
         await asked
     await proxy.close()
     assert ("retryAfterMs" in raised.value.details) is (error is NotReadyError)
+
+
+async def passed_on(method: str, address: str) -> None:
+    leads = ControllerEntry(
+        name="a", instance="1", public=address, private=address, version="", since=""
+    )
+    proxy = LeaderProxy(cast(Mirror, None), "b", lambda: leads)
+    try:
+        await proxy.forward(make_mocked_request(method, "/v1/topics/t"))
+    finally:
+        await proxy.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_given_a_host_that_is_lost_then_nothing_was_sent(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(standby, "CONNECT_S", 0.1)
+    with silent_port() as port, pytest.raises(NotReadyError, match="cannot be reached from this"):
+        await passed_on(method, f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_given_a_leader_that_is_killed_before_it_answers_then_a_write_is_unknown(
+    method: str,
+) -> None:
+    asked = 0
+
+    async def killed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readline()
+        server.close()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(killed, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(DeadlineExceededError, match="whether a write was done is not known"):
+        await passed_on(method, f"127.0.0.1:{port}")
+    assert asked == 1
