@@ -297,6 +297,7 @@ class Controller:
             unfollow()
         self.queue.close()
         self.connections.close()
+        self.seconds.stop(why)
 
     async def until_over(self) -> None:
         """Wait until this leadership is over. Raises FencedError then."""

@@ -123,6 +123,8 @@ async def _serve_in_turn(
     def make(
         leadership: Leadership, holds: Callable[[], bool], claims: BucketClaims | None
     ) -> Controller:
+        # One that was started at the same moment was not there yet when this one looked first.
+        _check_provisions(config, mirror)
         return Controller(
             mirror,
             leadership,

@@ -26,7 +26,7 @@ from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.control.messages import Hello
 from schemas.daemon.logs import get_logger
-from schemas.errors import ConflictError, RetryableError
+from schemas.errors import ConflictError, RetryableError, StorageFailedError
 from schemas.objects.keys import ClusterKeys
 
 #: Seconds until the leadership is looked at again that could not be read.
@@ -185,7 +185,7 @@ class Recoveries:
     async def _end(self) -> None:
         try:
             self.leadership = await end_recovery(self._kv, self._keys, self.leadership)
-        except RetryableError as error:
+        except (RetryableError, StorageFailedError) as error:
             log.warning("the recovery cannot be ended yet", why=error.message)
             return
         self._view.recovering = False

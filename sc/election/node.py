@@ -76,6 +76,8 @@ class Node:
         self._turns = Turns()
         self._news = asyncio.Event()
         self.keeper = LeaseKeeper(mirror.kv, mirror.clock_ms, self._lease_changed, lease_ms)
+        #: The lease by which this SC stood for election last.
+        self._claimed = 0
         self._controller: Controller | None = None
         self._sharer = Sharer(mirror, me, self._lease, predecessor) if me.shares else None
         #: What the KV was told of this SC: on which lease, and whether it works for streams.
@@ -223,7 +225,8 @@ class Node:
 
     async def _stand(self) -> Leadership | None:
         keys, kv, old = self._mirror.keys, self._mirror.kv, self._mirror.leader
-        claim = Claim(self.keeper.lease, self._me.model_dump_json(by_alias=True).encode())
+        self._claimed = self.keeper.lease
+        claim = Claim(self._claimed, self._me.model_dump_json(by_alias=True).encode())
         try:
             if old is not None:
                 # Of an earlier process of this SC, or of an attempt whose answer was lost.
@@ -248,9 +251,13 @@ class Node:
         sharer = self._sharer
         if sharer is not None:
             sharer.rest(True)
-        controller = self._make(
-            leadership, self.keeper.holds, None if sharer is None else sharer.claims
-        )
+        claimed = self._claimed
+
+        def holds() -> bool:
+            # The keeper may have taken another lease meanwhile: the office went with this one.
+            return self.keeper.lease == claimed and self.keeper.holds()
+
+        controller = self._make(leadership, holds, None if sharer is None else sharer.claims)
         # In a task of its own: the end of a leadership must not hide that of the process.
         work = asyncio.create_task(self._lead(controller), name="controller")
         ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")

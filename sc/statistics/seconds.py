@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from schemas.errors import FencedError
+
 
 class Seconds:
     """Calls ``close`` at the end of each second with its number, by a clock in milliseconds that
@@ -14,6 +16,7 @@ class Seconds:
         self._clock_ms = clock_ms
         self._close = close
         self._ended = asyncio.Event()
+        self._over = ""
 
     async def run(self) -> None:
         """Count until cancelled."""
@@ -23,6 +26,14 @@ class Seconds:
             ended, self._ended = self._ended, asyncio.Event()
             ended.set()
 
+    def stop(self, why: str) -> None:
+        """Count no further second: wakes those that wait."""
+        self._over = why
+        self._ended.set()
+
     async def end(self) -> None:
-        """Wait until a second has ended."""
-        await self._ended.wait()
+        """Wait until a second has ended. Raises FencedError when no further one is counted."""
+        if not self._over:
+            await self._ended.wait()
+        if self._over:
+            raise FencedError(self._over)

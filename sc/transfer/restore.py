@@ -133,7 +133,8 @@ def _check_target(
     if there.uid not in (None, header.uid):
         raise ConflictError(
             f"{target.url} holds another cluster {keys.cluster!r} (uid {there.uid}; the backup is"
-            f" of {header.uid}); choose an empty store"
+            f" of {header.uid}); choose an empty store. If an SC has made it over an empty"
+            f" etcd, stop all SCs and delete it: etcdctl del --prefix {keys.root}"
         )
     if there.keys and there.arriving_from is None and not may_replace:
         raise ConflictError(

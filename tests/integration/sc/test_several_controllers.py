@@ -178,6 +178,19 @@ async def test_given_statistics_then_a_standby_passes_the_stream_on(
         await _until_line(response, b'"t"')
 
 
+async def test_given_statistics_of_an_sc_that_leads_no_more_then_the_stream_ends(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    await eventually(lambda: len(leader.mirror.controllers) == 3)
+    async with leader.http.get(f"http://{leader.public}/v1/watch?kinds=topics,stats") as response:
+        await _until_line(response, b"synced")
+        assert (await leader.call("POST", "/v1/controllers/step-down"))[0] == 200
+        async with asyncio.timeout(10):
+            while await response.content.readline():
+                pass
+
+
 async def _until_line(response: aiohttp.ClientResponse, text: bytes) -> None:
     async with asyncio.timeout(10):
         while text not in (line := await response.content.readline()):
@@ -246,6 +259,17 @@ async def test_given_one_alone_then_it_does_not_step_down(kv: KV) -> None:
         assert (status, error["code"]) == (409, "CONFLICT")
         assert "start another one first" in error["message"]
         assert only.leads
+
+
+async def test_given_another_lease_than_the_one_it_was_elected_with_then_it_does_not_lead(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    old, keeper = leader.controller, leader.node.keeper
+    assert old.leads
+    keeper.lease += 1
+    assert keeper.holds()
+    assert not old.leads
 
 
 async def test_given_one_that_was_stopped_and_goes_on_then_it_says_and_writes_nothing(
