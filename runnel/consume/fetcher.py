@@ -300,10 +300,14 @@ class PartitionFetcher:
         self._heard = True
         return Fetched(frame.data, frame.lac, None)
 
-    def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            self._subscription[1].close()
-            self._subscription = None
+    def _unsubscribe(self, subscription: Subscription | None = None) -> None:
+        """Close a subscription; by default the one that there is. A call that was silent for long
+        closes its own, which may have a successor."""
+        current = None if self._subscription is None else self._subscription[1]
+        if subscription is None or subscription is current:
+            subscription, self._subscription = current, None
+        if subscription is not None:
+            subscription.close()
 
     async def _round(self, offset: int, term: int, left_s: float) -> Fetched:
         known = offset <= self._lac
@@ -442,12 +446,12 @@ class PartitionFetcher:
                 await expected
             return self._taken(subscription.take())
         except TimeoutError:
-            self._unsubscribe()
+            self._unsubscribe(subscription)
             raise DeadlineExceededError(
                 f"SPU {leader.leader} has pushed nothing for {wanted.timeout_s:.1f} s"
             ) from None
         except RunnelError:
-            self._unsubscribe()
+            self._unsubscribe(subscription)
             if not subscriptions.supported:
                 return None
             raise

@@ -37,6 +37,8 @@ from schemas.wire.record_requests import LATEST, FetchFlags, FetchRequest, Fetch
 
 #: The most chunks of a partition that wait for the user.
 MOST_HELD: Final = 2
+#: How long to wait before an SC is asked again that does not know of what was read.
+BEHIND_PAUSE_S: Final = 0.5
 
 _log = logging.getLogger("runnel")
 
@@ -62,6 +64,8 @@ class PartitionReader:
     _held: deque[None] = field(default_factory=deque)
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _full: bool = False
+    #: Until when an SC is not believed that does not know of what was read.
+    _behind_until: float | None = None
 
     def taken(self) -> None:
         """A chunk left the queue: another may be fetched. In the loop."""
@@ -128,6 +132,7 @@ class PartitionReader:
             fetched = await self._fetch()
             if fetched is None:
                 continue
+            self._behind_until = None
             try:
                 found = cursor.take(fetched.data, fetched.lac)
             except CorruptBatchError as error:
@@ -177,6 +182,22 @@ class PartitionReader:
             return None
         return Fetched(response.tail, FetchResponse.unpack(response.fixed).lac, None)
 
+    async def _may_be_deposed(self) -> bool:
+        """Whether what the leader said may be the word of one that leads no more: the SC names
+        another one, or is so far behind that it does not know of what was read. In the second case
+        this waits for a moment; once `give_up_s` are over, the SC is believed."""
+        cursor, loop = self.cursor, asyncio.get_running_loop()
+        if await self.route.another_leads(cursor.partition):
+            return True
+        if not await self.route.leads_below(cursor.partition, cursor.term):
+            return False
+        if self._behind_until is None:
+            self._behind_until = loop.time() + self.give_up_s
+        if loop.time() >= self._behind_until:
+            return False
+        await asyncio.sleep(BEHIND_PAUSE_S)
+        return True
+
     async def _fetch(self) -> Fetched | None:
         """The next answer; None if it must be asked again, from where the position is now."""
         cursor = self.cursor
@@ -184,7 +205,7 @@ class PartitionReader:
         try:
             return await self.fetcher.fetch(cursor.position, cursor.term)
         except DivergedError as error:
-            if await self.route.another_leads(cursor.partition):
+            if await self._may_be_deposed():
                 return None
             lost = DivergedError(
                 f"{place}: the log no longer holds the records that were read before offset"
@@ -201,7 +222,7 @@ class PartitionReader:
             found = await list_offsets(self.route, cursor.partition, LATEST, self.give_up_s)
             start, end = found.log_start, found.offset
             if cursor.position > end:
-                if await self.route.another_leads(cursor.partition):
+                if await self._may_be_deposed():
                     return None
                 raise OffsetOutOfRangeError(
                     f"{place}: offset {cursor.position} is above the end of the log, {end}. If"

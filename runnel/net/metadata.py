@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from schemas.control.assignments import Assignments, TopicAssignment
@@ -29,10 +30,47 @@ class AssignmentSource(Protocol):
     ) -> dict[str, object]: ...
 
 
+#: An SC that is behind is believed after so long: it may be that all the others, and the disks of
+#: all SPUs, were put back to what they were.
+BEHIND_S: Final = 60.0
+#: How long an answer is waited for where an earlier one is known: an SC that stands still gives
+#: none, and one of a topic with thousands of partitions may take seconds.
+ASK_AGAIN_S: Final = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     topic: TopicAssignment
     asked_at: float
+    #: The revision of the KV that the SC had seen.
+    revision: int = 0
+    #: Since when SCs have only said what is older than this.
+    behind_since: float | None = None
+
+    def followed_by(
+        self, found: TopicAssignment | None, revision: int, asked_at: float
+    ) -> _Entry | None:
+        """The entry after a later answer, None if the topic is gone. An SC that is cut off from the
+        KV may go on to name leaders from before, and not know of the topic: a partition keeps the
+        leader of the higher term."""
+        after = None if found is None else _Entry(found, asked_at, revision)
+        topic = self.topic
+        if found is None:
+            is_behind = revision < self.revision
+        elif found.uid != topic.uid:
+            is_behind = False
+        else:
+            known = {one.index: one for one in topic.partitions}
+            newest = tuple(
+                max(one, known.get(one.index, one), key=attrgetter("term"))
+                for one in found.partitions
+            )
+            is_behind = newest != found.partitions
+            topic = found.model_copy(update={"partitions": newest})
+        since = asked_at if self.behind_since is None else self.behind_since
+        if not is_behind or asked_at - since >= BEHIND_S:
+            return after
+        return _Entry(topic, asked_at, max(revision, self.revision), since)
 
 
 class LeaderCache:
@@ -59,20 +97,25 @@ class LeaderCache:
                 return entry.topic
             asked_at = self._now()
             try:
-                answer = await self._source.assignments(name)
-            except UnreachableError:
+                async with asyncio.timeout(None if entry is None else ASK_AGAIN_S):
+                    answer = await self._source.assignments(name)
+            except (UnreachableError, TimeoutError):
                 if entry is None:
                     raise
                 # Callers that failed before this request share its outcome: they must not wait for
                 # a silent SC one after another.
-                self._entries[name] = _Entry(entry.topic, asked_at)
+                self._entries[name] = replace(entry, asked_at=asked_at)
                 return entry.topic
             found = next((topic for topic in answer.topics if topic.name == name), None)
-            if found is None:
+            if entry is not None:
+                now = entry.followed_by(found, answer.revision, asked_at)
+            else:
+                now = None if found is None else _Entry(found, asked_at, answer.revision)
+            if now is None:
                 self._entries.pop(name, None)
                 raise await self._unknown(name)
-            self._entries[name] = _Entry(found, asked_at)
-            return found
+            self._entries[name] = now
+            return now.topic
 
     def last(self, name: str) -> TopicAssignment | None:
         """The last assignment of a topic that the SC told, however old."""
@@ -102,7 +145,7 @@ class LeaderCache:
             found.update((one.index, one) for one in newer)
             partitions = tuple(found[index] for index in sorted(found))
             known = entry.topic.model_copy(update={"partitions": partitions})
-            self._entries[topic.name] = _Entry(known, entry.asked_at)
+            self._entries[topic.name] = replace(entry, topic=known)
 
     def forget(self, name: str) -> None:
         """Ask again next time: this client created or deleted the topic."""

@@ -40,7 +40,7 @@ from schemas.errors import (
     StorageFailedError,
     UnreachableError,
 )
-from schemas.ids import PartitionUid, Term
+from schemas.ids import PartitionUid, Term, election_term
 from schemas.objects.topic import TopicResolution
 from schemas.wire.protocol import Api
 
@@ -287,6 +287,14 @@ class TopicRoute:
         may be the word of a deposed leader."""
         self.suspect(index)
         return await self.moved(index, self._tried.get(index))
+
+    async def leads_below(self, index: int, term: int) -> bool:
+        """Does the SC name a leader of a lower election term than this one, which is known? Then it
+        is behind."""
+        try:
+            return (await self.leader(index)).term < election_term(term)
+        except RunnelError:
+            return False
 
     async def retrying(
         self,

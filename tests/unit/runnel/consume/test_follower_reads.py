@@ -10,7 +10,7 @@ import pytest
 
 import runnel
 from runnel import aio
-from runnel.consume import fetcher, readers
+from runnel.consume import fetcher, reader, readers
 from runnel.consume.speculation import Speculation, SpeculationPolicy
 from runnel.net import routing
 from runnel.records.offset_and_term import OffsetAndTerm
@@ -394,6 +394,7 @@ async def test_given_a_divergence_then_it_is_told_with_its_place_and_told_again(
     replicated: Replicated,
 ) -> None:
     replicated.fill(3)
+    replicated.sc.term = Term(3 * TERM)
     diverged = DivergedError("SPU 1 led from offset 2 on in another term", diverged_at=2)
     replicated.leader.fetch_script.extend([Step.OK, Step.OK, Step.OK, diverged])
     reading = replicated.consumer()
@@ -445,6 +446,36 @@ async def test_given_a_deposed_leader_that_knows_less_then_its_successor_is_aske
             deposed.fetch_script.clear()
             deposed.fetch_script.extend([refusal] * 3)
             assert (await anext(records)).offset == 3
+
+
+@pytest.mark.parametrize("catches_up", [True, False])
+async def test_given_an_sc_that_is_behind_what_was_read_then_it_is_not_believed_for_long(
+    replicated: Replicated, monkeypatch: pytest.MonkeyPatch, catches_up: bool
+) -> None:
+    monkeypatch.setattr(reader, "BEHIND_PAUSE_S", 0.01)
+    replicated.fill(3)
+    deposed, successor = replicated.leader, replicated.follower
+    deposed.fetch_script.extend([Step.OK, Step.OK, Step.OK])
+    lost = DivergedError("it lacks what its successor committed", diverged_at=1)
+    give_up_ms = 30_000 if catches_up else 100
+    async with replicated.consumer(speculative_reads=False, give_up_ms=give_up_ms) as reading:
+        records = aiter(reading)
+        async with asyncio.timeout(10):
+            assert [(await anext(records)).offset for _ in range(3)] == [0, 1, 2]
+            deposed.fetch_script.clear()
+            deposed.fetch_script.extend([lost] * 1_000)
+            if not catches_up:
+                with pytest.raises(DivergedError, match="no longer holds the records"):
+                    await anext(records)
+                return
+            following = asyncio.ensure_future(anext(records))
+            await asyncio.sleep(0.1)
+            assert not following.done()
+            replicated.sc.term = Term(9 * TERM)
+            replicated.sc.endpoints = [("127.0.0.1", successor.port)]
+            successor.leads = True
+            replicated.log(successor).put(batch(3, 1), 9 * TERM)
+            assert (await following).offset == 3
 
 
 async def test_given_a_deposed_leader_that_lacks_what_was_read_then_its_successor_is_asked(

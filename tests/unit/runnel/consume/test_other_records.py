@@ -16,6 +16,7 @@ from runnel.net.offsets import Start, Stop
 from runnel.records.cursor import Cursor
 from runnel.records.offset_and_term import OffsetAndTerm
 from schemas.errors import DivergedError, InvalidRequestError
+from schemas.ids import Term
 from schemas.objects.system_topics import POSITIONS
 from schemas.wire.batch import build_control, set_offset_and_term
 from tests.unit.runnel.conftest import World
@@ -33,6 +34,7 @@ async def orders(world: World) -> World:
     log.put(build_control("term", 0), FIRST)
     log.put(batch(1, 3), FIRST)
     log.put(build_control("term", 0), SECOND)
+    world.sc.term = Term(SECOND)
     log.put(batch(5, 2), SECOND)
     world.sc.add_topic(POSITIONS, 1)
     world.log(POSITIONS).put(build_control("term", 0))
@@ -44,6 +46,7 @@ def lose(world: World, kept: int, count: int) -> None:
     log = world.log()
     log.go_back(kept)
     log.put(build_control("term", 0), OTHER)
+    world.sc.term = Term(OTHER)
     log.put(batch(log.end, count), OTHER)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,8 +15,10 @@ from hypothesis import strategies as st
 
 from runnel import aio
 from runnel.consume import fetcher, race, readers
+from runnel.consume.fetcher import PartitionFetcher
 from runnel.consume.speculation import Speculation
 from runnel.net import push
+from runnel.net.push import Subscription
 from schemas.errors import (
     DivergedError,
     NotLeaderError,
@@ -192,6 +197,7 @@ async def test_law_whatever_ends_subscriptions_every_record_is_read_once(
 async def test_what_the_leader_refuses_for_good(pushing: World, error: RunnelError) -> None:
     fill(pushing.log(), 8)
     pushing.spu.push_script = deque([Step.OK, Step.OK, error])
+    pushing.sc.term = Term(9 * TERM)
     reading = pushing.cluster.consumer("orders", {0: 1})
     assert await offsets(reading, 2) == [1, 2]
     with pytest.raises(type(error), match=r"orders/0") as raised:
@@ -340,6 +346,21 @@ async def test_given_another_leader_then_it_pushes_from_where_the_reader_stands(
         assert await offsets(reading, 2) == [4, 5]
         (entry,) = follower.subscribed[-1]
         assert (entry.offset, entry.term) == (5, 5 * TERM), "of the last batch that was read"
+
+
+def test_given_a_call_that_was_silent_for_long_then_it_closes_its_own_subscription_alone() -> None:
+    closed: list[str] = []
+    own, newer = (
+        cast(Subscription, SimpleNamespace(close=partial(closed.append, name)))
+        for name in ("own", "newer")
+    )
+    one = object.__new__(PartitionFetcher)
+    one._subscription = Term(2), newer
+    one._unsubscribe(own)
+    assert (closed, one._subscription) == (["own"], (Term(2), newer))
+    one._unsubscribe(newer)
+    one._unsubscribe()
+    assert closed == ["own", "newer"]
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["pushed", "fetched"])

@@ -22,6 +22,7 @@ from schemas.errors import (
     NotLeaderError,
     OffsetOutOfRangeError,
 )
+from schemas.ids import make_term
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.records.test_cursor import batch
@@ -351,6 +352,7 @@ async def test_given_a_log_that_differs_then_a_seek_to_the_offset_it_names_reads
     world: World,
 ) -> None:
     await numbered(world)
+    world.sc.term = make_term(0, 9)
     async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
         assert len(await some(consumer, 6)) == 6
         world.spu.fetch_script.append(DivergedError("another term", diverged_at=2))

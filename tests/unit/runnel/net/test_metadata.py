@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import Any
 
-from runnel.net.metadata import LeaderCache
+import pytest
+
+from runnel.net import metadata
+from runnel.net.metadata import BEHIND_S, LeaderCache
 from schemas.control.assignments import Assignments, TopicAssignment
+from schemas.errors import NotFoundError, UnreachableError
 
 
 def topic(uid: str, *terms: int | None) -> TopicAssignment:
@@ -33,16 +39,21 @@ def topic(uid: str, *terms: int | None) -> TopicAssignment:
 class Source:
     """An SC that is asked as seldom as possible."""
 
-    def __init__(self) -> None:
+    def __init__(self, *answers: tuple[int, TopicAssignment | None]) -> None:
         self.asked = 0
+        self.answers = [*answers] or [(1, topic("u", 9, 9))]
+        self.is_silent = False
 
     async def assignments(self, name: str) -> Assignments:
         self.asked += 1
-        found = topic("u", 9, 9)
-        return Assignments(cluster="c", cluster_uid="c", revision=1, topics=(found,))
+        if self.is_silent:
+            await asyncio.Event().wait()
+        revision, found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        topics = () if found is None else (found,)
+        return Assignments(cluster="c", cluster_uid="c", revision=revision, topics=topics)
 
     async def call(self, *_: Any, **__: Any) -> dict[str, object]:
-        raise AssertionError("nothing else is asked")
+        raise UnreachableError("nothing else is asked")
 
 
 async def terms(cache: LeaderCache) -> list[int]:
@@ -75,3 +86,56 @@ async def test_given_another_topic_of_the_name_then_the_sc_says_which_is_there()
     cache.learn(topic("new", 1, 1))
     assert (await cache.topic("orders")).uid == "u"
     assert source.asked == 1
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+async def asked_again(cache: LeaderCache) -> list[int]:
+    found = await cache.topic("orders", newer_than=math.inf)
+    return [one.term for one in found.partitions]
+
+
+async def test_given_an_sc_that_is_behind_then_each_partition_keeps_the_newest_leader() -> None:
+    clock = Clock()
+    stale = topic("u", 5, 7)
+    source = Source((8, topic("u", 6, 6)), (3, stale), (9, topic("u", 6, 8)), (3, stale))
+    cache = LeaderCache(source, clock)
+    assert [await asked_again(cache) for _ in range(4)] == [[6, 6], [6, 7], [6, 8], [6, 8]]
+    # The KV and all disks may have been put back.
+    clock.now_s += BEHIND_S
+    assert await asked_again(cache) == [5, 7]
+
+
+async def test_given_an_sc_that_does_not_know_the_topic_yet_then_it_is_not_gone() -> None:
+    clock = Clock()
+    cache = LeaderCache(Source((8, topic("u", 6)), (3, None)), clock)
+    assert [await asked_again(cache) for _ in range(3)] == [[6], [6], [6]]
+    clock.now_s += BEHIND_S
+    with pytest.raises(NotFoundError):
+        await asked_again(cache)
+    gone = LeaderCache(Source((8, topic("u", 6)), (9, None)), clock)
+    await asked_again(gone)
+    with pytest.raises(NotFoundError):
+        await asked_again(gone)
+
+
+async def test_given_another_topic_of_the_name_from_the_sc_then_its_terms_count() -> None:
+    cache = LeaderCache(Source((8, topic("u", 6)), (9, topic("v", 1))), Clock())
+    assert [await asked_again(cache) for _ in range(2)] == [[6], [1]]
+
+
+async def test_given_an_sc_that_stands_still_then_what_is_known_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "ASK_AGAIN_S", 0.01)
+    source = Source()
+    cache = LeaderCache(source, Clock())
+    await asked_again(cache)
+    source.is_silent = True
+    assert await asked_again(cache) == [9, 9]
