@@ -474,6 +474,8 @@ class PartitionSender:
 def _may_stand(error: RunnelError) -> bool:
     """May a batch be in the log that was answered with this error?
 
-    A leader that lacks live replicas or room refuses a batch before it appends it.
+    A leader that lacks live replicas or room refuses a batch before it appends it, and so does one
+    that misses a batch before it.
     """
-    return may_retry(error) and not isinstance(error, _NOT_APPENDED)
+    refused = isinstance(error, _NOT_APPENDED) or "expectedSequence" in error.details
+    return may_retry(error) and not refused
