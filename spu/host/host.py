@@ -218,6 +218,9 @@ class ReplicaHost:
 
     async def join_cluster(self, cluster_uid: str) -> None:
         """Durably note the cluster of the SC's welcome. Raises StorageFailedError for another."""
+        if cluster_uid == self.cluster_uid:
+            # The session is there already, and heartbeats begin after this.
+            return
         async with self._lock:
             await self._held.on_disk(self._held.directory.record_cluster_uid, cluster_uid)
 

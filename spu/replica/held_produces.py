@@ -79,8 +79,10 @@ class HeldProduce:
         """Have it carried out now."""
         if (answer := self._answer) is None:
             return
+        # Its room was given back, and it may wait for long until it is committed.
+        batch, self._batch = self._batch, bytearray()
         try:
-            self._waiter = produce(self._request, memoryview(self._batch), answer)
+            self._waiter = produce(self._request, memoryview(batch), answer)
         except RunnelError as error:
             answer(error)
 

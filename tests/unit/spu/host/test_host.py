@@ -35,6 +35,7 @@ from spu.replica.replica import Replica
 from spu.storage.disk_space import Room
 from spu.storage.journal import Journal
 from tests.unit.spu.builders import (
+    CLUSTER,
     STAMP,
     TERM,
     UID,
@@ -475,4 +476,15 @@ async def test_given_more_than_one_part_of_replicas_then_ticks_add_up_what_all_s
         await produce(replica, batch_of())
     stored = sum(one.stored_bytes for one in spu.host.replicas())
     await until(lambda: spu.host.space.seen.used == stored)
+    await spu.host.close()
+
+
+async def test_given_the_cluster_that_it_knows_then_a_welcome_waits_for_nothing(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path)
+    async with asyncio.timeout(5), spu.host._lock:
+        await spu.host.join_cluster(CLUSTER)
+    with pytest.raises(StorageFailedError):
+        await spu.host.join_cluster("another")
     await spu.host.close()

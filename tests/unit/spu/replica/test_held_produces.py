@@ -9,7 +9,7 @@ import pytest
 
 from schemas.errors import FencedError, NotLeaderError, NotReadyError, RunnelError
 from schemas.wire.record_requests import ProduceRequest, ProduceResponse
-from spu.replica.held_produces import Answer, HeldBytes, HeldProduces
+from spu.replica.held_produces import Answer, HeldBytes, HeldProduce, HeldProduces
 from tests.unit.spu.builders import produce_request, until
 
 REFUSAL = NotReadyError("not yet")
@@ -44,6 +44,13 @@ class Leader:
 def held_of(leader: Leader, room: int = 100) -> tuple[HeldProduces, HeldBytes]:
     shared = HeldBytes(room)
     return HeldProduces(shared, leader.produce), shared
+
+
+async def test_given_one_that_waits_for_its_commit_then_it_keeps_no_memory() -> None:
+    leader, answers = Leader(), list[ProduceResponse | RunnelError]()
+    one = HeldProduce(produce_request(), memoryview(b"one"), answers.append, REFUSAL)
+    one.begin(leader.produce)
+    assert (leader.took, one.size) == ([b"one"], 0)
 
 
 async def test_given_a_release_then_all_are_carried_out_in_their_order() -> None:
