@@ -66,7 +66,8 @@ class KvHealth:
             if revision < seen:
                 raise ConflictError(
                     f"the KV is at revision {revision}, and this SC has seen {seen}: it was emptied"
-                    " or restored. This SC ends; start it again, which the service manager does"
+                    " or restored. This SC ends, to begin anew over what is there: start it again,"
+                    " unless a service manager does"
                 )
             self._away_since_ms, self.why = None, ""
             await self._check_writable()
