@@ -3,6 +3,7 @@
 A KV that does not answer is *away* from the first question without an answer until the next answer.
 A question waits for `PATIENCE_S`: if the SC stood still meanwhile, no more than that counts. A KV
 that answers may still have no room for a write. It is not away: it serves reads, and SPUs stay.
+A KV whose revision is lower than one that was seen has another past: the SC ends.
 Neighbours: `sc.controller` asks, ends the sessions of SPUs when the KV is away for long, and tells
 `/health`.
 """

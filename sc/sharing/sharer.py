@@ -46,7 +46,7 @@ class Sharer:
     def trouble(self) -> str:
         """Why this SC cannot, and what to do."""
         if self._worker.is_able:
-            return "the KV does not say what happens in it"
+            return f"has not followed the KV for {self._mirror.stale_ms / 1000:.0f} s"
         return self._worker.trouble
 
     def rest(self, resting: bool) -> None:

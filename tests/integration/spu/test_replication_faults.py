@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,24 @@ async def test_given_a_corrupt_batch_on_a_leader_then_only_its_partition_suffers
     assert cluster.spus[0].host.peers.connection(1) is connection
 
 
-async def test_given_a_quiet_hour_then_a_short_break_does_not_make_a_follower_late(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+async def pass_ms(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets time pass on all SPUs."""
     loop = asyncio.get_running_loop()
     ahead_ms = 0
+
+    def passed(time_ms: int) -> None:
+        nonlocal ahead_ms
+        ahead_ms += time_ms
+
     clock = staticmethod(lambda: int(loop.time() * 1000) + ahead_ms)
     monkeypatch.setattr(ReplicaHost, "_clock_ms", clock)
+    return passed
+
+
+async def test_given_a_quiet_hour_then_a_short_break_does_not_make_a_follower_late(
+    cluster: Cluster, pass_ms: Callable[[int], None]
+) -> None:
     leader = await cluster.begin()
     await cluster.whole()
     await produce(leader, batch_of())
@@ -109,25 +120,21 @@ async def test_given_a_quiet_hour_then_a_short_break_does_not_make_a_follower_la
         await leader.recorded()
         return [request for _, request in asked[before:] if isinstance(request, RequestLrsChange)]
 
-    ahead_ms += 3_600_000
+    pass_ms(3_600_000)
     await asked_since()
     await cluster.stop(1)
     await until(lambda: 1 not in leader._runner.state.links)
     assert await asked_since() == []
     # From the break on it is late when the time for that is over.
-    ahead_ms += REPLICA_LAG_TIME_MS
+    pass_ms(REPLICA_LAG_TIME_MS)
     (drop,) = await asked_since()
     assert isinstance(drop, RequestLrsChange)
     assert [member.spu for member in drop.lrs] == [0]
 
 
 async def test_given_a_connected_replica_that_is_late_then_its_leader_logs_what_the_line_is_like(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, pass_ms: Callable[[int], None]
 ) -> None:
-    loop = asyncio.get_running_loop()
-    ahead_ms = 0
-    clock = staticmethod(lambda: int(loop.time() * 1000) + ahead_ms)
-    monkeypatch.setattr(ReplicaHost, "_clock_ms", clock)
     leader = await cluster.begin()
     await cluster.whole()
     await until(lambda: leader._runner.is_quiet)
@@ -136,7 +143,7 @@ async def test_given_a_connected_replica_that_is_late_then_its_leader_logs_what_
     leader.produce(produce_request(), memoryview(batch_of()), lambda _: None)
     await until(lambda: leader._runner.log.durable_leo == leader.leo)
     cluster.spus[0].host.tick(cluster.spus[0].now_us)
-    ahead_ms += REPLICA_LAG_TIME_MS + 1_000
+    pass_ms(REPLICA_LAG_TIME_MS + 1_000)
     with capture_logs() as logs:
         cluster.spus[0].host.tick(cluster.spus[0].now_us)
         await leader.recorded()
