@@ -101,6 +101,8 @@ class KvReader:
         #: Keys about SCs that the KV held when it was looked at last, and those it always has.
         self._about_scs = {keys.identity, keys.current_office, keys.leader}
         self._next_revision = 1
+        #: The revision of the newest listing that the mirror was brought in line with.
+        self._listed = 0
         #: Ids, secrets and tombstones of SPUs that are not in the KV: their revisions, and the
         #: missing key.
         self.strays: dict[str, tuple[int, str]] = {}
@@ -162,7 +164,11 @@ class KvReader:
                 self._told.clear()
 
     def _adopt(self, listing: _Listing, cause: str) -> None:
-        """Bring the mirror in line with a listing, except for keys that changed after it."""
+        """Bring the mirror in line with a listing, except for keys that changed after it. One that
+        was overtaken by another listing would bring back what that one found to be gone."""
+        if listing.revision < self._listed:
+            return
+        self._listed = listing.revision
         for kv in listing.about_scs:
             if self._told.get(kv.key, 0) <= kv.mod_revision:
                 self._noticed(kv.key, kv)

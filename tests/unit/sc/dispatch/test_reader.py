@@ -413,6 +413,33 @@ async def test_given_who_leads_then_it_is_told_before_what_comes_with_it(kv: KV)
     ]
 
 
+async def test_given_a_listing_that_another_one_overtook_then_it_brings_nothing_back(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(kv)
+    await kv.txn([], [Put(KEYS.leader, b"one")])
+    await bench.reader.load()
+    ask = kv.range
+    overtaken, held = asyncio.Event(), [True]
+
+    async def listed(*args: Any, **kwargs: Any) -> RangePage:
+        page = await ask(*args, **kwargs)
+        if held.pop() if held else False:
+            await overtaken.wait()
+        return page
+
+    monkeypatch.setattr(kv, "range", listed)
+    slow = asyncio.create_task(bench.reader.repair())
+    await asyncio.sleep(0)
+    await kv.txn([], [Delete(KEYS.leader)])
+    await kv.txn([], [Put(KEYS.leader, b"two")])
+    await bench.reader.repair()
+    overtaken.set()
+    await slow
+    told = [value for key, value, _ in bench.offices if key == "election/leader"]
+    assert told[-1] == b"two"
+
+
 async def test_given_a_watch_that_lags_behind_a_listing_then_the_newest_leader_is_told_last(
     kv: KV, monkeypatch: pytest.MonkeyPatch
 ) -> None:
