@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -47,6 +47,8 @@ PRIVATE_SPARE_DESCRIPTORS: Final = 32
 #: etcd counts leases in seconds, and a holder stops a second before the end.
 SHORTEST_LEASE_MS: Final = 2_000
 LONGEST_LEASE_MS: Final = 60_000
+#: How often an SC looks whether another one starts the same SPUs.
+LOOK_AT_OTHERS_S: Final = 1.0
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - nobody listens here
 
 log = get_logger(__name__)
@@ -116,15 +118,14 @@ async def _serve_in_turn(
     mirror = Mirror(kv, config.cluster)
     await check_place(kv, mirror.keys, config.buckets)
     await mirror.load()
-    _check_provisions(config, mirror)
+    me = _entry(config, config.public.port, config.private.port)
+    check_provisions(me, mirror.controllers.values())
     spare_what_is_there()
     provisioner = _provisioner(config)
 
     def make(
         leadership: Leadership, holds: Callable[[], bool], claims: BucketClaims | None
     ) -> Controller:
-        # One that was started at the same moment was not there yet when this one looked first.
-        _check_provisions(config, mirror)
         return Controller(
             mirror,
             leadership,
@@ -148,13 +149,12 @@ async def _serve_in_turn(
         return None if found is None or found.name == me.name else found
 
     facts = FactsPort()
-    # Ports may be free ones, which are known when they are bound.
-    me = _entry(config, config.public.port, config.private.port)
     spus = PrivatePort(lambda: None if (found := leader()) is None else found.private)
     office = LocalOffice(me)
     proxy = LeaderProxy(mirror, me.name, leader)
     server = _server(config, mirror, office, logs, proxy)
     async with _serving(config, spus, server, facts) as (public, private):
+        # Ports may be free ones, which are known now.
         me = office.me = _entry(config, public, private)
         lease_ms = int(config.lease)
         node = Node(
@@ -167,7 +167,24 @@ async def _serve_in_turn(
             predecessor=await claim_name(kv, mirror.keys, me, lease_ms),
         )
         office.node = node
-        await _until(stop, node.run())
+        await _until(stop, _watching_provisions(node.run(), mirror, me))
+
+
+async def _watching_provisions(
+    working: Coroutine[None, None, None], mirror: Mirror, me: ControllerEntry
+) -> None:
+    """Do something, and look whether another SC that was started at the same moment starts the same
+    SPUs: neither saw the other one then."""
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(working, name="node")
+        while not work.done():
+            earlier = (
+                other
+                for other in mirror.controllers.values()
+                if (other.since, other.name) < (me.since, me.name)
+            )
+            check_provisions(me, earlier)
+            await asyncio.wait([work], timeout=LOOK_AT_OTHERS_S)
 
 
 def _server(
@@ -232,10 +249,9 @@ def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
     )
 
 
-def _check_provisions(config: ScConfig, mirror: Mirror) -> None:
+def check_provisions(mine: ControllerEntry, others: Iterable[ControllerEntry]) -> None:
     """Raise InvalidRequestError where two SCs would each start the SPUs of the same SpuGroups."""
-    mine = _entry(config, config.public.port, config.private.port)
-    for other in mirror.controllers.values():
+    for other in others:
         if other.name == mine.name or None in (mine.provisions, other.provisions):
             continue
         if other.provisions != mine.provisions:
