@@ -172,7 +172,7 @@ class Controller:
             self.feed.listen(self.recoveries.note_election),
         ]
         self.statistics = Board(self.view.store)
-        self.view.numbers = self.statistics.partition
+        self.view.numbers = self.statistics.of_leader
         self.pipelines = PipelineBoard(self.view.store, clock_ms())
         self.seconds = Seconds(clock_ms, self._close_second)
         self._unfollow += [
@@ -408,6 +408,7 @@ class Controller:
             # The reason of its group may be that this SPU was turned away.
             self.queue.add(Key("SpuGroup", spu.spec.group), current_cause())
         self._spus.opened(hello.spu_id, generation)
+        self.statistics.opened(hello.spu_id)
         self.dispatcher.opened(generation, hello)
 
     def closed(

@@ -10,7 +10,7 @@ all SPUs and for the `MAX_TOPICS` topics that had records last.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -89,6 +89,8 @@ class Board:
         self._store = store
         self._spus: dict[int, SpuBoard] = {}
         self._replicas: dict[PartitionUid, dict[int, ReplicaNumbers]] = {}
+        #: The replicas that each SPU has told of in its session of now.
+        self._told_now: defaultdict[int, set[PartitionUid]] = defaultdict(set)
         self._topics: dict[str, TopicBoard] = {}
         self._totals = Totals()
         self._active: set[str] = set()
@@ -113,6 +115,10 @@ class Board:
         for numbers in statistics.replicas:
             self._told_of(spu_id, numbers)
 
+    def opened(self, spu_id: int) -> None:
+        """An SPU begins another session: its logs may be others than those that it told of."""
+        self._told_now.pop(spu_id, None)
+
     def away(self, spu_id: int) -> None:
         """An SPU has no session any more: its numbers are those of the past."""
         if (found := self._spus.get(spu_id)) is not None:
@@ -136,6 +142,7 @@ class Board:
         replicas = self._replicas.setdefault(numbers.uid, {})
         before = replicas.get(spu_id)
         replicas[spu_id] = numbers
+        self._told_now[spu_id].add(numbers.uid)
         now = self._now
         now.partitions.add(numbers.uid)
         leader = partition.status.leader
@@ -241,6 +248,14 @@ class Board:
         if (leader := partition.status.leader) is not None and leader in found:
             return found[leader]
         return max(found.values(), key=lambda numbers: numbers.committed_end, default=None)
+
+    def of_leader(self, partition: Partition) -> ReplicaNumbers | None:
+        """The numbers of the log of the present leader, None before it has told them: where what
+        others have, or what was there before its last start, would be wrong."""
+        uid, leader = PartitionUid(partition.uid), partition.status.leader
+        if leader is None or uid not in self._told_now.get(leader, ()):
+            return None
+        return self.replicas(uid).get(leader)
 
     def changes_since(self, version: int) -> Changes:
         """What changed after a version."""

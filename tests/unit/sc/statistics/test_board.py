@@ -114,6 +114,22 @@ def test_a_partition_has_the_numbers_of_its_leader_or_of_who_knows_most(store: L
     assert found_end(board, away) == 9
 
 
+def test_where_it_matters_only_the_leader_s_own_numbers_count(store: LocalStore) -> None:
+    board = Board(store)
+    partition = led("orders", 0)
+    board.told(FOLLOWER, told_of((partition, 9)), 0)
+    assert board.of_leader(partition) is None
+    board.told(LEADER, told_of((partition, 7)), 0)
+    assert (found := board.of_leader(partition)) is not None
+    assert found.committed_end == 7
+    board.opened(FOLLOWER)
+    assert board.of_leader(partition) is not None
+    # Its disk may have been replaced.
+    board.opened(LEADER)
+    assert board.of_leader(partition) is None
+    assert found_end(board, partition) == 7, "what is shown goes by what was told last"
+
+
 def found_end(board: Board, partition: Partition) -> int:
     found = board.partition(partition)
     assert found is not None
