@@ -161,7 +161,12 @@ class LeaderProxy:
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
             self._session = aiohttp.ClientSession(
-                timeout=limits, auto_decompress=False, middlewares=(_once,)
+                # Who may ask is bounded at the port: what waits here would be sent when nobody
+                # waits for it any more.
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=limits,
+                auto_decompress=False,
+                middlewares=(_once,),
             )
         headers = {
             name: value

@@ -247,6 +247,8 @@ class Node:
             await self._mirror.feed.applied(leadership.stamp.revision)
         except RunnelError as error:
             log.warning("the mirror does not show the election", why=error.message)
+            # Or it would take the office again and again, before anybody else sees it free.
+            self._turns.lost(self._mirror.clock_ms())
             return
         sharer = self._sharer
         if sharer is not None:

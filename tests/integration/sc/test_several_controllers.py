@@ -12,10 +12,11 @@ import pytest
 from connection_manager.client import ControllerLink
 from sc.controller import Controller
 from sc.controllers.actions import WriteStatus
+from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, ModRevisionIs, Put
-from schemas.errors import ConflictError, FencedError, RunnelError
+from schemas.errors import ConflictError, FencedError, RunnelError, UnreachableError
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
@@ -250,6 +251,19 @@ async def test_given_a_step_down_then_another_one_leads_at_once(nodes: list[Runn
     assert not leader.work.done()
     status, error = await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
     assert status == 201, error
+
+
+async def test_given_a_mirror_that_does_not_show_its_election_then_others_get_their_turn(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lags(_feed: ChangeFeed, revision: int) -> None:
+        raise UnreachableError(f"revision {revision} does not show")
+
+    monkeypatch.setattr(ChangeFeed, "applied", lags)
+    async with running_node(kv) as one:
+        await eventually(lambda: one.node._turns.not_before_ms > one.mirror.clock_ms())
+        monkeypatch.undo()
+        await leader_of([one])
 
 
 async def test_given_one_alone_then_it_does_not_step_down(kv: KV) -> None:
