@@ -46,31 +46,36 @@ class _Entry:
     revision: int = 0
     #: Since when SCs have only said what is older than this.
     behind_since: float | None = None
+    #: When an SC was last asked for what is older than this.
+    behind_at: float = -math.inf
 
     def followed_by(
         self, found: TopicAssignment | None, revision: int, asked_at: float
     ) -> _Entry | None:
         """The entry after a later answer, None if the topic is gone. An SC that is cut off from the
-        KV may go on to name leaders from before, and not know of the topic: a partition keeps the
-        leader of the higher term."""
+        KV may go on to name leaders from before, and not know of the topic, of the one that has
+        this name now, or of the newest partitions: a partition keeps the leader of the higher term,
+        and what was there at a later revision is there."""
         after = None if found is None else _Entry(found, asked_at, revision)
         topic = self.topic
-        if found is None:
+        if found is None or found.uid != topic.uid:
             is_behind = revision < self.revision
-        elif found.uid != topic.uid:
-            is_behind = False
         else:
-            known = {one.index: one for one in topic.partitions}
+            base, other = (topic, found) if revision < self.revision else (found, topic)
+            others = {one.index: one for one in other.partitions}
             newest = tuple(
-                max(one, known.get(one.index, one), key=attrgetter("term"))
-                for one in found.partitions
+                max(one, others.get(one.index, one), key=attrgetter("term"))
+                for one in base.partitions
             )
             is_behind = newest != found.partitions
-            topic = found.model_copy(update={"partitions": newest})
-        since = asked_at if self.behind_since is None else self.behind_since
+            topic = base.model_copy(update={"partitions": newest})
+        since = self.behind_since
+        if since is None or asked_at - self.behind_at > 2 * BEHIND_S:
+            # Nobody asked for long: that it was behind then says nothing of the time between.
+            since = asked_at
         if not is_behind or asked_at - since >= BEHIND_S:
             return after
-        return _Entry(topic, asked_at, max(revision, self.revision), since)
+        return _Entry(topic, asked_at, max(revision, self.revision), since, asked_at)
 
 
 class LeaderCache:

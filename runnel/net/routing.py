@@ -69,6 +69,11 @@ class SegmentGoneError(NotFoundError):
     """A segment of a stream was truncated away: its partition does not exist any more."""
 
 
+#: For so long an SC may not have heard of a new segment: one that answers from what it knows asks
+#: another one after 10 s.
+UNHEARD_S: Final = 15.0
+
+
 def check_topic(name: object) -> None:
     """Raise InvalidRequestError unless it is the name of one topic."""
     if not isinstance(name, str):
@@ -106,6 +111,8 @@ class TopicRoute:
         self.random = random
         self._partition_count = topic.partition_count
         self._suspect_since: dict[int, float] = {}
+        #: Since when an SC has not known a segment that would be newer than all it knows.
+        self._unheard_since: dict[int, float] = {}
         self._tried: dict[int, Term] = {}
 
     @property
@@ -167,18 +174,32 @@ class TopicRoute:
         topic = await self._leaders.topic(self.name, newer_than)
         self._require_same(topic)
         if (found := _partition_of(topic, index)) is not None:
+            self._unheard_since.pop(index, None)
             return found
         is_placed = topic.resolution is TopicResolution.PROVISIONED
         if self.is_stream and is_placed and newer_than > -math.inf:
             # Segments are named once they are placed, and the SC was asked after that.
-            raise SegmentGoneError(
-                f"segment number {index} of stream {self.name} was removed by a truncation"
+            if not self._may_be_unheard(topic, index):
+                raise SegmentGoneError(
+                    f"segment number {index} of stream {self.name} was removed by a truncation"
+                )
+            self.suspect(index)
+            raise NotReadyError(
+                f"segment number {index} of stream {self.name} is not known to the SC that answers"
             )
         self.suspect(index)
         raise NotReadyError(
             f"partition {self.name}/{index} is not placed yet: topic {self.name!r} is"
             f" {topic.resolution}{f' ({topic.reason})' if topic.reason else ''}"
         )
+
+    def _may_be_unheard(self, topic: TopicAssignment, index: int) -> bool:
+        """Whether the SC that answers may only be behind the one that named this segment. The
+        newest ones of a stream are never truncated away, unless it is sealed."""
+        if index < topic.partition_count:
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self._unheard_since.setdefault(index, now) < UNHEARD_S
 
     def _require_same(self, topic: TopicAssignment) -> None:
         if topic.uid != self.topic.uid:

@@ -126,8 +126,29 @@ async def test_given_an_sc_that_does_not_know_the_topic_yet_then_it_is_not_gone(
 
 
 async def test_given_another_topic_of_the_name_from_the_sc_then_its_terms_count() -> None:
-    cache = LeaderCache(Source((8, topic("u", 6)), (9, topic("v", 1))), Clock())
-    assert [await asked_again(cache) for _ in range(2)] == [[6], [1]]
+    clock = Clock()
+    old = (8, topic("u", 6))
+    cache = LeaderCache(Source(old, (9, topic("v", 1)), old), clock)
+    assert [await asked_again(cache) for _ in range(3)] == [[6], [1], [1]]
+    clock.now_s += BEHIND_S
+    assert await asked_again(cache) == [6]
+
+
+async def test_given_an_sc_that_does_not_know_new_partitions_then_they_are_there() -> None:
+    one, two = topic("u", 6), topic("u", 6, 1)
+    cache = LeaderCache(Source((8, two), (7, one), (9, one)), Clock())
+    assert [await asked_again(cache) for _ in range(3)] == [[6, 1], [6, 1], [6]]
+
+
+async def test_given_an_sc_that_was_behind_long_ago_then_it_is_not_believed_sooner() -> None:
+    clock = Clock()
+    cache = LeaderCache(Source((8, topic("u", 6)), (3, None)), clock)
+    assert [await asked_again(cache) for _ in range(2)] == [[6], [6]]
+    clock.now_s += 10 * BEHIND_S
+    assert await asked_again(cache) == [6]
+    clock.now_s += BEHIND_S
+    with pytest.raises(NotFoundError):
+        await asked_again(cache)
 
 
 async def test_given_an_sc_that_stands_still_then_what_is_known_is_used(

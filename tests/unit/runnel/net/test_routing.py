@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runnel.aio import ConsumerSettings
+from runnel.net import routing
 from runnel.net.metadata import LeaderCache
 from runnel.net.routing import SegmentGoneError, TopicRoute
 from schemas.control.assignments import TopicAssignment
@@ -66,7 +67,7 @@ async def test_given_a_batch_in_vain_then_the_error_has_the_reason(world: World)
 
 
 async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_it_is_gone(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.sc.add_topic("orders", partitions=2)
     route = await world.cluster._route("orders")
@@ -81,5 +82,15 @@ async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_i
     assert [route.count_with(named) for named in (None, [0], [7])] == [2, 2, 8]
     with pytest.raises(NotReadyError, match="is not placed yet"):
         await route.partition(7)
+    for _ in range(2):
+        # It would be newer than all that this SC knows.
+        with pytest.raises(NotReadyError, match=r"number 7 .* is not known to the SC that answers"):
+            await route.partition(7)
+    monkeypatch.setattr(routing, "UNHEARD_S", 0.0)
     with pytest.raises(SegmentGoneError, match="segment number 7 of stream shop/orders"):
         await route.partition(7)
+    older = stream.model_copy(update={"partitions": stream.partitions[1:]})
+    route = TopicRoute(older, Leaders(older), route._connections, route.random, route.policy)
+    route.suspect(0)
+    with pytest.raises(SegmentGoneError, match="segment number 0 of stream shop/orders"):
+        await route.partition(0)
