@@ -137,7 +137,6 @@ class ScCalls(ABC):
         data = None if body is None else json.dumps(body).encode()
         deadline_s = time.monotonic() + self.not_ready_s
         unknown: RunnelError | None = None
-        unknown_deadline_s = deadline_s
         while True:
             try:
                 return await self._call_any(method, path, query, data, content_type)
@@ -145,6 +144,9 @@ class ScCalls(ABC):
                 # Nothing was done, and what is missing comes by itself.
                 wait_ms = error.details.get(RETRY_AFTER)
                 if not isinstance(wait_ms, int) or time.monotonic() > deadline_s:
+                    if unknown is not None:
+                        # Nothing but the last time.
+                        raise unknown from error
                     raise
                 await self._pause(wait_ms / 1000)
             except (UnreachableError, DeadlineExceededError) as error:
@@ -152,8 +154,8 @@ class ScCalls(ABC):
                     raise
                 if unknown is None:
                     # The first answer that did not come may have taken longer than that.
-                    unknown, unknown_deadline_s = error, time.monotonic() + self.not_ready_s
-                if time.monotonic() > unknown_deadline_s:
+                    unknown, deadline_s = error, time.monotonic() + self.not_ready_s
+                if time.monotonic() > deadline_s:
                     raise unknown from error
                 await self._pause(UNKNOWN_S)
 

@@ -145,6 +145,9 @@ class _BlockingCalls(ScCalls):
                 return Presence.AWAY
             except OSError:
                 return Presence.GONE
+            except ValueError:
+                # No name of a host is like that: the call itself says so.
+                return Presence.THERE
             connection.sock.settimeout(SILENT_S)
             try:
                 connection.request("GET", HEALTH, headers={BY_HEADER: self.by})

@@ -144,6 +144,9 @@ def test_given_an_unknown_outcome_then_it_is_said_even_if_nobody_is_there_afterw
     with pytest.raises(UnreachableError, match="it broke"):
         asyncio.run(gone.call("POST", "/v1/streams/s/one/seal", repeatable=True))
     assert gone.asked == ["a", "a", "b"]
+    unled = LateCalls(unknown, BUSY)
+    with pytest.raises(UnreachableError, match="it broke"):
+        asyncio.run(unled.call("POST", "/v1/streams/s/one/seal", repeatable=True))
 
 
 def test_given_a_first_answer_that_took_long_in_vain_then_the_request_is_sent_again(
@@ -155,10 +158,10 @@ def test_given_a_first_answer_that_took_long_in_vain_then_the_request_is_sent_ag
     class SlowCalls(ScriptedCalls):
         async def _call_one(self, *arguments: Any) -> Any:
             nonlocal passed_s
-            passed_s += calls.REQUEST_TIMEOUT_S
+            passed_s += calls.REQUEST_TIMEOUT_S if not self.asked else 1.0
             return await super()._call_one(*arguments)
 
-    scripted = SlowCalls(UnreachableError("no answer in time"), "done")
+    scripted = SlowCalls(UnreachableError("no answer in time"), BUSY, "done")
     assert asyncio.run(scripted.call("POST", "/v1/streams/s/one/seal", repeatable=True)) == "done"
 
 

@@ -124,6 +124,12 @@ def test_given_a_network_that_carries_nothing_then_said_after_one_look_at_each(
     assert f"no SC answers at 127.0.0.1:{one}, 127.0.0.1:{two}, so nothing was sent" in mine.message
 
 
+def test_given_a_name_that_no_host_can_have_then_the_error_says_the_same(sc: FakeSc) -> None:
+    mine, other = both_errors("sc1..example:1,sc2:1")
+    assert isinstance(mine, UnreachableError)
+    assert mine.message == other.message
+
+
 @pytest.mark.parametrize("address", ["http://x", "host:", ""])
 def test_given_no_address_then_it_is_refused_at_once(address: str) -> None:
     with pytest.raises(InvalidRequestError):
