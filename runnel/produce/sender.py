@@ -358,6 +358,9 @@ class PartitionSender:
         known_end = error.details.get("knownEnd")
         if not isinstance(known_end, int) or not self._acknowledged_end:
             return None
+        if self._leader_term < self._acknowledged_term:
+            # An SC that is behind named one that led before: it lacks what came after it.
+            return None
         if await self.route.another_leads(self.index):
             return None
         head.uncertain = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import suppress
 from threading import get_ident
 from typing import NoReturn
 
@@ -438,6 +439,22 @@ async def test_given_a_gap_and_another_leader_then_it_is_asked(
         await producer.send(b"3", key=b"k")
     assert asked == [0]
     assert values(log) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_given_a_gap_at_a_leader_of_before_then_nothing_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An SC that is behind names it: its log lacks what came after it."""
+    world.sc.add_topic("orders")
+    producer = await world.cluster.producer("orders", delivery_timeout_ms=200)
+    for value in (b"0", b"1", b"2"):
+        await producer.send(value, key=b"k")
+    monkeypatch.setattr(producer._sender(0), "_acknowledged_term", Term(9 << 32))
+    world.log().go_back(1)
+    with pytest.raises(DeadlineExceededError):
+        await producer.send(b"3", key=b"k")
+    with suppress(DeadlineExceededError):
+        await producer.close()
 
 
 async def test_given_acks_leader_then_what_it_lost_is_no_error(world: World) -> None:
