@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -323,11 +324,15 @@ def delete(
                     break
                 continue
             deleted.append((cls, target, label))
+        due_s = time.monotonic() + seconds
         for cls, target, label in deleted:
             try:
                 if wait_for_it and not dry_run:
-                    cluster.wait(cls.PLURAL, target, "deleted", timeout=seconds)
+                    left_s = max(0.0, due_s - time.monotonic())
+                    cluster.wait(cls.PLURAL, target, "deleted", timeout=left_s)
             except RunnelError as error:
+                # All of them had this time together.
+                error.message = error.message.replace(f"after {left_s:g} s", f"after {seconds:g} s")
                 refused.append(error)
                 continue
             print(f"{label} deleted{_tried(dry_run)}")

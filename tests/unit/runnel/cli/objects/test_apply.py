@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,13 +136,21 @@ def test_given_an_sc_that_goes_away_then_delete_says_what_it_did_and_what_it_did
 def test_given_one_that_does_not_go_in_time_then_delete_waits_for_the_others_all_the_same(
     command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now_s, waited = 100.0, list[float]()
+
     def wait(_: BlockingAdmin, _kind: str, name: str, _wanted: str, timeout: float) -> None:
-        if name == "b":
-            raise DeadlineExceededError(f"it is there after {timeout:g} s")
+        nonlocal now_s
+        waited.append(timeout)
+        now_s += 50
+        if name != "a":
+            raise DeadlineExceededError(f"{name} is there after {timeout:g} s")
 
     monkeypatch.setattr(BlockingAdmin, "wait", wait)
     for name in ("a", "b", "c"):
         command.sc.add_topic(name)
-    done = command("delete", "topic", "a", "b", "c")
-    assert (done.code, done.out) == (5, "topic/a deleted\ntopic/c deleted\n")
-    assert done.err == "error: it is there after 60 s\n"
+    with monkeypatch.context() as patched:
+        patched.setattr("runnel.cli.objects.apply.time", SimpleNamespace(monotonic=lambda: now_s))
+        done = command("delete", "topic", "a", "b", "c")
+    assert waited == [60, 10, 0]
+    assert (done.code, done.out) == (5, "topic/a deleted\n")
+    assert done.err == "error: b is there after 60 s\nerror: c is there after 60 s\n"
