@@ -93,6 +93,7 @@ EDGES = {
         "os": "writes lines",
         "threading": "one line at a time, from any thread",
     },
+    "schemas.daemon.collector": {"time": "how long ago all objects were traversed"},
     "schemas.daemon.files": {
         "os": "makes the file durable",
         "pathlib": "replaces the file it is given",
