@@ -80,3 +80,33 @@ def test_quiet(answer_ms: float, ticks: int, quiet: bool) -> None:
     for _ in range(ticks):
         monitor.tick(Pace(answer_ms, silent_ms=10_000))
     assert monitor.quiet is quiet
+
+
+@pytest.mark.parametrize(
+    ("before", "ticks"),
+    [
+        pytest.param("th" * 9, 3, id="given-a-peer-in-time-then-as-many-as-allowed"),
+        pytest.param("tth" * 9, 3, id="given-a-tick-right-behind-a-word-then-no-more"),
+        pytest.param("ttth", 5, id="given-a-late-peer-then-twice-as-long"),
+        pytest.param("ttthttttth", 9, id="given-a-peer-later-each-time-then-longer-each-time"),
+        pytest.param(
+            "ttth" + "ttttth" + 9 * "t" + "h" + 12 * "t" + "h", 15, id="but-five-times-at-most"
+        ),
+        pytest.param("ttth" + "th" * 117, 5, id="given-it-was-late-lately-then-longer"),
+        pytest.param("ttth" + "th" * 250, 3, id="given-it-was-late-long-ago-then-no-more"),
+    ],
+)
+def test_given_a_peer_that_was_late_then_it_may_be_late_again(before: str, ticks: int) -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    for event in before:
+        if event == "h":
+            monitor.heard()
+        else:
+            monitor.tick()
+    assert [monitor.tick() for _ in range(ticks + 1)] == [True] * ticks + [False]
+
+
+def test_given_parts_of_messages_that_came_late_then_longer_too() -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    for silent_ms in (10, 260, 510, 10, 260, 510, 760, 1010):
+        assert monitor.tick(Pace(0.1, silent_ms))
