@@ -48,6 +48,9 @@ from spu.replication.events import RequestElection, RequestLrsChange
 
 #: How often an idle SPU checks how much of its disk is free.
 LOOK_AT_DISK_S = 10.0
+#: A request that the SC has and did not answer is sent again in the same session after this time.
+#: Leaders repeat theirs much sooner, which would keep a busy SC busy.
+REPEAT_S = 10.0
 
 log = get_logger(__name__)
 
@@ -78,6 +81,8 @@ class SpuControl:
         self._changed: dict[str, ReplicaReport] = {}
         self._deleted: dict[str, Tombstone] = {}
         self._lrs_requests: dict[str, LrsRequest] = {}
+        #: What the SC has and did not answer, and when it was sent.
+        self._unanswered: dict[str, tuple[LrsRequest, float]] = {}
         self._elections: dict[str, ElectionRequest] = {}
         self._wanted_peers: set[int] = set()
         self._wakeup = asyncio.Event()
@@ -111,10 +116,18 @@ class SpuControl:
             self._elections[uid] = ElectionRequest(uid=uid, term=term, reason=reason)
         else:
             lrs = tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in request.lrs)
-            self._lrs_requests[uid] = LrsRequest(
+            change = LrsRequest(
                 uid=uid, term=term, revision=request.revision, lrs=lrs, reason=reason
             )
+            if self._has(change):
+                return
+            self._lrs_requests[uid] = change
         self._wakeup.set()
+
+    def _has(self, change: LrsRequest) -> bool:
+        """Whether the SC of this session has this request, and may still be about to answer."""
+        sent, at = self._unanswered.get(change.uid, (None, 0.0))
+        return sent == change and asyncio.get_running_loop().time() - at < REPEAT_S
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         """Ask the SC where these SPUs listen for other SPUs."""
@@ -135,12 +148,15 @@ class SpuControl:
             session = self._session
             if session is None or session.closed:
                 continue
-            with caused_by(new_cause(f"spu{self._spu_id}")), contextlib.suppress(RunnelError):
+            with caused_by(new_cause(f"spu{self._spu_id}")):
                 # Made before anything is sent: what changes meanwhile is sent the next time.
                 messages: tuple[Message, ...]
                 messages = (*self._report(session), *self._asked(), *self._looking_for())
-                for message in messages:
-                    await session.request(for_protocol(message, session.protocol))
+                try:
+                    for message in messages:
+                        await session.request(for_protocol(message, session.protocol))
+                except RunnelError:
+                    self._unanswered.clear()
 
     def _report(self, session: Session) -> Iterable[Report]:
         changed, self._changed = tuple(self._changed.values()), {}
@@ -169,6 +185,8 @@ class SpuControl:
 
     def _asked(self) -> Iterable[SpuRequest]:
         lrs, self._lrs_requests = tuple(self._lrs_requests.values()), {}
+        now = asyncio.get_running_loop().time()
+        self._unanswered.update((change.uid, (change, now)) for change in lrs)
         elections, self._elections = tuple(self._elections.values()), {}
         return request_parts(SpuRequest(lrs=lrs, elections=elections))
 
@@ -185,6 +203,7 @@ class SpuControl:
         self._changed.clear()
         self._deleted.clear()
         self._lrs_requests.clear()
+        self._unanswered.clear()
         self._elections.clear()
         host = self._replica_host
         seen = host.seen
@@ -222,6 +241,8 @@ class SpuControl:
         match body:
             case AssignPartitions():
                 log.info("assigned", count=len(body.assignments), complete=body.complete)
+                for uid in (*(found.uid for found in body.assignments), *body.removed):
+                    self._unanswered.pop(uid, None)
                 await host.assign(body)
             case LeadPartitions():
                 log.info("asked to lead", count=len(body.leads))
