@@ -30,7 +30,7 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.controllers.membership.resize import of_topic, resize, settings_for_now
+from sc.controllers.membership.resize import Wanted, of_topic, resize, settings_for_now
 from sc.controllers.out_of_use import out_of_use
 from sc.controllers.placing import NotPlaced, Placed, named_by, place_new
 from sc.controllers.recovery import RESTORED
@@ -157,21 +157,17 @@ def _provision(
     actions: list[Action] = []
     log = topic.spec.log_settings
     wanted = of_topic(topic.spec)
+    if partitions and partitions[0].spec.log == log:
+        # Partitions with equal settings share one object: comparing it with itself costs nothing.
+        log = partitions[0].spec.log
     specs = {
-        p.name: p.spec.model_copy(
-            update={
-                "log": settings_for_now(wanted, p, log),
-                "archived_before": _archived_before(topic, p.spec),
-                "desired": _desired(topic),
-            }
-        )
-        for p in partitions
+        p.name: spec for p in partitions if (spec := _other_spec(topic, p, wanted, log)) is not None
     }
     resizing = resize(view, wanted, partitions, specs, now_ms)
     for partition in partitions:
         if (move := resizing.begun.get(partition.name)) is not None:
             actions.append(move)
-        elif (spec := specs[partition.name]) != partition.spec and not partition.deleting:
+        elif (spec := specs.get(partition.name)) is not None and not partition.deleting:
             actions.append(WritePartitionSpec(partition, spec))
     if resizing.until_ms is not None:
         actions.append(WakeAt(Key("Topic", topic.name), resizing.until_ms))
@@ -236,6 +232,19 @@ def _provision(
     status = _status(topic, TopicResolution.PENDING, PLACING)
     first = next(chunks(created, topic_bytes(topic), _spus(view)))
     return (*actions, CreatePartitions(topic, first, named_by(view, first), status))
+
+
+def _other_spec(
+    topic: Topic, partition: Partition, wanted: Wanted, log: LogSettings
+) -> PartitionSpec | None:
+    """What the topic wants of a partition, apart from its replicas, if that is not what it has."""
+    spec = partition.spec
+    log = settings_for_now(wanted, partition, log)
+    archived, desired = _archived_before(topic, spec), _desired(topic)
+    if (log, archived, desired) == (spec.log, spec.archived_before, spec.desired):
+        return None
+    update = {"log": log, "archived_before": archived, "desired": desired}
+    return spec.model_copy(update=update)
 
 
 def _desired(topic: Topic) -> DesiredState:

@@ -48,10 +48,11 @@ def wrong_row(rows: Sequence[PartitionAssignment]) -> WrongRow | None:
         path, name = f"[{index}].replicas", f"row {row.id}"
         if len(row.replicas) != size:
             return WrongRow(path, f"{name} has {_replicas(len(row.replicas))}, row 0 has {size}")
-        for spu_id, count in Counter(row.replicas).items():
-            if count > 1:
-                often = "twice" if count == 2 else f"{count} times"
-                return WrongRow(path, f"{name} names SPU {spu_id} {often}")
+        if len(set(row.replicas)) < len(row.replicas):
+            spu_id, count = Counter(row.replicas).most_common(1)[0]
+            often = "twice" if count == 2 else f"{count} times"
+            return WrongRow(path, f"{name} names SPU {spu_id} {often}")
+        for spu_id in row.replicas:
             if not 0 <= spu_id <= MAX_SPU_ID:
                 why = f"{name} names SPU {spu_id}; ids of SPUs go from 0 to {MAX_SPU_ID}"
                 return WrongRow(path, why)
