@@ -8,7 +8,7 @@ and SPUs disconnect from an SC that is silent for long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from sc.mirror import Mirror
@@ -46,7 +46,7 @@ async def assignments(mirror: Mirror, topics: frozenset[str]) -> Assignments:
         if one is not None:
             found.append(one)
     taken = [(one, _partitions(store, one)) for one in found if not one.deleting]
-    spus = {spu.spec.spu_id: spu for spu in store.objects(Spu)}
+    spus = _Spus(store.objects(Spu))
     return Assignments(
         cluster=mirror.keys.cluster,
         cluster_uid=mirror.cluster_uid,
@@ -55,13 +55,31 @@ async def assignments(mirror: Mirror, topics: frozenset[str]) -> Assignments:
     )
 
 
+class _Spus:
+    """What is told of SPUs, made once for all partitions of an answer."""
+
+    def __init__(self, spus: Iterable[Spu]) -> None:
+        self.endpoints: dict[int, Endpoint] = {}
+        #: By SPU, and whether its replica is live. SPUs that are offline are not read from.
+        self.replicas: dict[tuple[int, bool], ReplicaEndpoint] = {}
+        for spu in spus:
+            spu_id, public = spu.spec.spu_id, spu.spec.public_endpoint
+            self.endpoints[spu_id] = Endpoint(host=public.host, port=public.port)
+            if spu.status.resolution is SpuResolution.OFFLINE:
+                continue
+            for live in (False, True):
+                self.replicas[spu_id, live] = ReplicaEndpoint(
+                    spu=spu_id, endpoint=self.endpoints[spu_id], live=live
+                )
+
+
 def _partitions(store: LocalStore, owner: Topic | Stream) -> list[Partition]:
     found = store.partitions_of(owner.kind, owner.name)
     return [partition for partition in found if partition.spec.owner.uid == owner.uid]
 
 
 async def _assignment(
-    owner: Topic | Stream, partitions: list[Partition], spus: Mapping[int, Spu]
+    owner: Topic | Stream, partitions: list[Partition], spus: _Spus
 ) -> TopicAssignment:
     leaders = []
     for number, partition in enumerate(partitions, 1):
@@ -90,17 +108,17 @@ async def _assignment(
     )
 
 
-def _partition(spus: Mapping[int, Spu], partition: Partition) -> PartitionLeader:
+def _partition(spus: _Spus, partition: Partition) -> PartitionLeader:
     status = partition.status
-    spu = spus.get(status.leader) if status.leader is not None else None
+    endpoint = spus.endpoints.get(status.leader) if status.leader is not None else None
     # One that takes over has the requests of its clients wait.
-    leading = spu is not None and (is_led(status) or is_taking_over(status))
-    endpoint = _endpoint(spu) if leading and spu is not None else None
+    if not (is_led(status) or is_taking_over(status)):
+        endpoint = None
     return PartitionLeader(
         index=partition.spec.index or 0,
         uid=PartitionUid(partition.uid),
         resolution=status.resolution,
-        leader=status.leader if leading else None,
+        leader=None if endpoint is None else status.leader,
         endpoint=endpoint,
         term=status.term,
         reason=status.reason,
@@ -108,19 +126,10 @@ def _partition(spus: Mapping[int, Spu], partition: Partition) -> PartitionLeader
     )
 
 
-def _replicas(spus: Mapping[int, Spu], partition: Partition) -> tuple[ReplicaEndpoint, ...]:
+def _replicas(spus: _Spus, partition: Partition) -> tuple[ReplicaEndpoint, ...]:
     """Where clients read from followers; empty if the partition has none."""
     if len(partition.spec.replicas) < 2:
         return ()
     live = {member.spu_id for member in partition.status.lrs}
-    return tuple(
-        ReplicaEndpoint(spu=spu_id, endpoint=_endpoint(spu), live=spu_id in live)
-        for spu_id in partition.spec.replicas
-        if (spu := spus.get(spu_id)) is not None
-        and spu.status.resolution is not SpuResolution.OFFLINE
-    )
-
-
-def _endpoint(spu: Spu) -> Endpoint:
-    public = spu.spec.public_endpoint
-    return Endpoint(host=public.host, port=public.port)
+    found = (spus.replicas.get((i, i in live)) for i in partition.spec.replicas)
+    return tuple(replica for replica in found if replica is not None)
