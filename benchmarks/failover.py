@@ -14,8 +14,8 @@ this build. A round ends when all replicas are live again.
 
 Then this build is measured alone, and all partitions are led by the SPU that is killed. Right after
 the kill one record is sent to each; measured is the time to each one's acknowledgement, and by the
-SC's log when it knew of the loss, had elected, and was told that the new leader leads. After a
-round the leaders are moved back (`runnel cluster rebalance --leaders`).
+SC's log when it knew of the loss, had elected, and was told that the new leader leads. Before each
+round the leaders are moved to that SPU (`runnel cluster rebalance --leaders`).
 """
 
 from __future__ import annotations
@@ -180,8 +180,10 @@ class Loss:
 
 
 def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
-    """Kill the SPU that leads all partitions, write to each, and move the leaders back."""
-    _until(lambda: _are_home(cluster, partitions), _PLACED_S)
+    """Have one SPU lead all partitions, kill it, write to each, and start it again."""
+    _until_all(cluster, partitions, _are_live, "live on all SPUs")
+    _send_home(cluster)
+    _until_all(cluster, partitions, _is_home, "led by SPU 0, with all replicas live")
     for index in range(partitions):
         cluster.producer.send(b"before", partition=index)
     cluster.producer.flush()
@@ -205,7 +207,11 @@ def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
     loss = _by_the_log(cluster.sc.log, log_begins, wall, sorted(acknowledged))
     cluster.spus[0].start()
     cluster.cluster.wait("spu", "spu-0", "online")
-    _until(lambda: _are_live(cluster, partitions), _PLACED_S)
+    return loss
+
+
+def _send_home(cluster: MeasuredCluster) -> None:
+    """Have each partition led by its preferred leader."""
     name = f"home-{time.time_ns()}"
     cluster.cluster.create(
         {
@@ -216,7 +222,6 @@ def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
         }
     )
     cluster.cluster.wait("rebalance", name, "done", timeout=_PLACED_S)
-    return loss
 
 
 def _by_the_log(log: Path, begins: int, wall: float, acknowledged: list[float]) -> Loss:
@@ -235,16 +240,31 @@ def _by_the_log(log: Path, begins: int, wall: float, acknowledged: list[float]) 
     return Loss(acknowledged, known, sorted(elected.values()), sorted(led.values()))
 
 
-def _are_live(cluster: MeasuredCluster, partitions: int) -> bool:
-    found = [p for p in cluster.cluster.list("partitions") if isinstance(p, Partition)]
-    return len(found) == partitions and all(len(p.status.lrs) == SPUS for p in found)
+def _are_live(partition: Partition) -> bool:
+    return len(partition.status.lrs) == SPUS
 
 
-def _are_home(cluster: MeasuredCluster, partitions: int) -> bool:
-    found = [p for p in cluster.cluster.list("partitions") if isinstance(p, Partition)]
-    return _are_live(cluster, partitions) and all(
-        p.status.leader == 0 and p.status.resolution.value == "online" for p in found
-    )
+def _is_home(partition: Partition) -> bool:
+    status = partition.status
+    return _are_live(partition) and status.leader == 0 and status.resolution.value == "online"
+
+
+def _until_all(
+    cluster: MeasuredCluster, partitions: int, condition: Callable[[Partition], bool], what: str
+) -> None:
+    """Wait until a condition holds for all partitions, and say on stderr how many are left. Asks
+    rarely where there are many: a listing takes time of the SC."""
+
+    def left() -> int:
+        found = [p for p in cluster.cluster.list("partitions") if isinstance(p, Partition)]
+        return partitions - sum(condition(p) for p in found)
+
+    deadline = time.monotonic() + _PLACED_S
+    while missing := left():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{missing} of {partitions} partitions not {what}")
+        print(f"{missing} of {partitions} partitions not {what} yet", file=sys.stderr)
+        time.sleep(max(0.2, partitions / 1_000))
 
 
 def _until(condition: Callable[[], bool], within_s: float) -> None:
