@@ -14,12 +14,14 @@ import asyncio
 import random
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import aiohttp
 from pydantic import ValidationError
 
+from connection_manager.heartbeat import Lateness
 from connection_manager.session import MAX_MESSAGE_BYTES, SLOWEST_BYTES_S, Session
 from connection_manager.turned_away import TurnedAway
 from schemas.backoff import Backoff
@@ -113,6 +115,8 @@ class ControllerLink:
         self._let_in = False
         #: Whether the last session ended because the SC said nothing more.
         self._fell_silent = False
+        #: How late SCs were lately, by address: another session does not change that.
+        self._lateness: defaultdict[str, Lateness] = defaultdict(Lateness)
         self._logged = TurnedAway()
 
     async def run(self) -> None:
@@ -197,6 +201,7 @@ class ControllerLink:
                     heartbeat_ms=welcome.heartbeat_ms,
                     misses=welcome.misses,
                     protocol=socket.protocol,
+                    lateness=self._lateness[self._address],
                 )
                 await self._handler.welcomed(welcome, session)
                 self._let_in = True

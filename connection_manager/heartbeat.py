@@ -6,9 +6,9 @@ long tick, not many misses: it must not blame its peer for its own absence.
 What a long or lossy line does is no silence of the peer: what was lost is sent again, which takes
 round trips, and a long message takes a while to arrive. The kernel knows of both, where it says so.
 
-A busy peer says something late. One that was late lately may be late again, so it is given longer;
-otherwise the sessions of a process that has too much to do would end, and beginning them again
-would give it more to do.
+A busy peer says something late. An SPU gives an SC that was late lately longer: otherwise the
+sessions of an SC that has too much to do would end, and beginning them again would give it more to
+do. Leaving an SC decides nothing. An SC gives SPUs no longer: clients wait until it elects others.
 """
 
 from __future__ import annotations
@@ -18,29 +18,48 @@ from typing import Final
 
 from schemas.wire.tcp_info import Pace
 
-#: For how many ticks, at least, it is remembered how late the peer was.
+#: For how many ticks, at least, it is remembered how late a peer was.
 _LATELY: Final = 120
-#: A busy peer may miss this many times as many heartbeats as another one, at most.
+#: A peer that was late may miss this many times as many heartbeats as another one, at most.
 _MOST_PATIENCE: Final = 5
+
+
+@dataclass(slots=True)
+class Lateness:
+    """The longest silences of a peer, in ticks, in this period and in the one before; also of
+    sessions that ended for it."""
+
+    now: int = 0
+    before: int = 0
+    ticks: int = 0
+
+    def heard_after(self, silent_ticks: int) -> None:
+        """The peer spoke, or was given up, after so many silent ticks."""
+        self.now = max(self.now, silent_ticks)
+
+    def tick(self) -> int:
+        """Call it once per interval; gives how many silent ticks a peer like this is allowed."""
+        self.ticks += 1
+        if self.ticks > _LATELY:
+            self.before, self.now, self.ticks = self.now, 0, 0
+        # The first of the silent ticks may have come right after a message.
+        return 2 * max(self.now, self.before) - 1
 
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
     """Declares the peer dead once ``misses`` whole intervals have passed without a word; more on a
-    long line, and twice the longest silence of a peer that spoke again lately.
+    long line and, if its ``lateness`` counts, twice as long as it was silent lately.
 
     The first silent tick may come right after a message, so this takes one tick more.
     """
 
     misses: int
     interval_ms: float
+    lateness: Lateness | None = None
     silent_ticks: int = field(default=0, init=False)
     #: How many silent ticks the line of the last tick allowed.
     allowed: int = field(init=False)
-    #: The longest silences that ended with a word, in ticks: in this period, and in the one before.
-    _late: int = field(default=0, init=False)
-    _late_before: int = field(default=0, init=False)
-    _period_ticks: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.allowed = self.misses
@@ -52,7 +71,8 @@ class HeartbeatMonitor:
 
     def heard(self) -> None:
         """Any message of the peer counts as a sign of life."""
-        self._late = max(self._late, self.silent_ticks)
+        if self.lateness is not None:
+            self.lateness.heard_after(self.silent_ticks)
         self.silent_ticks = 0
 
     def tick(self, pace: Pace | None = None) -> bool:
@@ -65,10 +85,11 @@ class HeartbeatMonitor:
                 # A part of a message came.
                 self.heard()
         self.silent_ticks += 1
-        self._period_ticks += 1
-        if self._period_ticks > _LATELY:
-            self._late_before, self._late, self._period_ticks = self._late, 0, 0
-        # The first of the silent ticks may have come right after a message.
-        busy = 2 * max(self._late, self._late_before) - 1
-        self.allowed = max(self.misses + more, min(busy, _MOST_PATIENCE * self.misses))
-        return self.silent_ticks <= self.allowed
+        self.allowed = self.misses + more
+        if self.lateness is not None:
+            busy = self.lateness.tick()
+            self.allowed = max(self.allowed, min(busy, _MOST_PATIENCE * self.misses))
+        alive = self.silent_ticks <= self.allowed
+        if not alive and self.lateness is not None:
+            self.lateness.heard_after(self.silent_ticks)
+        return alive

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import aiohttp
 from pydantic import ValidationError
 
-from connection_manager.heartbeat import HeartbeatMonitor
+from connection_manager.heartbeat import HeartbeatMonitor, Lateness
 from schemas.causality import caused_by, current_cause
 from schemas.control.messages import Envelope, Heartbeat, Message, Reply, decode_envelope, misread
 from schemas.control.session_end import CloseCode, SessionEnd, end_by
@@ -86,6 +86,7 @@ class Session:
         heartbeat_ms: int,
         misses: int,
         protocol: str | None = None,
+        lateness: Lateness | None = None,
     ) -> None:
         self.peer = peer
         #: The WebSocket subprotocol that both ends know; None with an older version.
@@ -93,7 +94,7 @@ class Session:
         self._socket = socket
         self._handler = handler
         self._heartbeat_s = heartbeat_ms / 1000
-        self._monitor = HeartbeatMonitor(misses, heartbeat_ms)
+        self._monitor = HeartbeatMonitor(misses, heartbeat_ms, lateness)
         self._inbox: asyncio.Queue[Envelope] = asyncio.Queue(MAX_QUEUED_REQUESTS)
         self._replies: dict[int, asyncio.Future[Reply]] = {}
         self._next_id = 1

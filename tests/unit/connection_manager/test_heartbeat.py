@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connection_manager.heartbeat import HeartbeatMonitor
+from connection_manager.heartbeat import HeartbeatMonitor, Lateness
 from schemas.wire.tcp_info import Pace
 
 INTERVAL_MS = 250
@@ -97,7 +97,7 @@ def test_quiet(answer_ms: float, ticks: int, quiet: bool) -> None:
     ],
 )
 def test_given_a_peer_that_was_late_then_it_may_be_late_again(before: str, ticks: int) -> None:
-    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    monitor = HeartbeatMonitor(3, INTERVAL_MS, Lateness())
     for event in before:
         if event == "h":
             monitor.heard()
@@ -107,6 +107,22 @@ def test_given_a_peer_that_was_late_then_it_may_be_late_again(before: str, ticks
 
 
 def test_given_parts_of_messages_that_came_late_then_longer_too() -> None:
-    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    monitor = HeartbeatMonitor(3, INTERVAL_MS, Lateness())
     for silent_ms in (10, 260, 510, 10, 260, 510, 760, 1010):
         assert monitor.tick(Pace(0.1, silent_ms))
+
+
+def test_given_a_peer_that_was_given_up_then_the_next_session_has_more_time() -> None:
+    lateness = Lateness()
+    first = HeartbeatMonitor(3, INTERVAL_MS, lateness)
+    assert [first.tick() for _ in range(4)] == [True] * 3 + [False]
+    second = HeartbeatMonitor(3, INTERVAL_MS, lateness)
+    assert [second.tick() for _ in range(8)] == [True] * 7 + [False]
+
+
+def test_given_no_lateness_then_a_peer_that_was_late_has_no_more_time() -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    for _ in range(3):
+        monitor.tick()
+    monitor.heard()
+    assert [monitor.tick() for _ in range(4)] == [True] * 3 + [False]
