@@ -173,6 +173,7 @@ class Controller:
         ]
         self.statistics = Board(self.view.store)
         self.view.numbers = self.statistics.of_leader
+        self.view.size = self.statistics.partition
         self.pipelines = PipelineBoard(self.view.store, clock_ms())
         self.seconds = Seconds(clock_ms, self._close_second)
         self._unfollow += [

@@ -116,6 +116,9 @@ class Heard:
             self._numbers[uid] = ReplicaNumbers(
                 uid, numbers.log_start, numbers.committed_end, numbers.log_end, numbers.log_bytes
             )
+        else:
+            # Those of another log, or of this one before its last start.
+            self._numbers.pop(uid, None)
         partition = self._view.store.partition_by_uid(uid)
         if partition is not None and (old.load if old is not None else None) != fact.load:
             self._wake(_owner(partition))

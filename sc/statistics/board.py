@@ -214,11 +214,13 @@ class Board:
         match gone:
             case Spu():
                 self._spus.pop(gone.spec.spu_id, None)
+                self._told_now.pop(gone.spec.spu_id, None)
             case Topic():
                 self._topics.pop(gone.name, None)
             case Partition():
                 uid = PartitionUid(gone.uid)
-                self._replicas.pop(uid, None)
+                for spu_id in self._replicas.pop(uid, ()):
+                    self._told_now[spu_id].discard(uid)
                 self._totals.forget(uid)
             case _:
                 pass

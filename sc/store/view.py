@@ -163,7 +163,8 @@ class View:
     not offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
     ``incarnation`` is the cluster's; while it is ``recovering`` from a KV that was restored from a
     backup, nothing is deleted. ``records`` are those that were read for this very pass; ``numbers``
-    gives the latest that an SPU told of a partition's log; ``buckets`` says which owners this SC
+    gives the latest that its leader told of a partition's log in its session of now, and ``size``
+    those that say best how many bytes a replica takes; ``buckets`` says which owners this SC
     works for; ``settled`` says of which owners no records need be read, by uid
     (`sc.controllers.actions.Settle`).
     """
@@ -181,6 +182,7 @@ class View:
     refusals: Mapping[int, str] = field(default_factory=dict)
     records: Records | None = None
     numbers: Callable[[Partition], ReplicaNumbers | None] = field(default=lambda _: None)
+    size: Callable[[Partition], ReplicaNumbers | None] = field(default=lambda _: None)
     buckets: Buckets = field(default_factory=Buckets)
     settled: dict[str, Settled] = field(default_factory=dict)
 

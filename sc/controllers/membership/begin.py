@@ -67,8 +67,8 @@ def row_of(view: View, spu_ids: tuple[int, ...], budget: Budget) -> list[Seat]:
 
 def candidates(view: View, partition: Partition, budget: Budget) -> list[Seat]:
     """SPUs that may get a replica of a partition: online, not to be emptied, with room for it."""
-    numbers = view.numbers(partition)
-    needed = REPLICA_BYTES + (0 if numbers is None else numbers.log_bytes)
+    size = view.size(partition)
+    needed = REPLICA_BYTES + (0 if size is None else size.log_bytes)
     found = []
     for spu in view.store.objects(Spu):
         session = view.sessions.get(spu.spec.spu_id)

@@ -108,6 +108,12 @@ def test_all_is_told_first_and_then_what_changes() -> None:
     # How large a log is does not wake a stream: retention looks when its time comes.
     assert other.hear(told) == []
     other.shows(view)
+    # The leader has connected anew, and has told nothing of this one yet.
+    view.numbers = lambda partition: None if partition is SEGMENTS[7] else numbers(partition)
+    assert segments_in(told := list(teller.news(0))) == [SEGMENTS[7].uid]
+    assert other.hear(told) == []
+    assert other.view.numbers(SEGMENTS[7]) is None
+    other.shows(view)
 
 
 def test_given_another_leader_then_the_former_says_nothing_of_the_segment() -> None:

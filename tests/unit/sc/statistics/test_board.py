@@ -128,6 +128,10 @@ def test_where_it_matters_only_the_leader_s_own_numbers_count(store: LocalStore)
     board.opened(LEADER)
     assert board.of_leader(partition) is None
     assert found_end(board, partition) == 7, "what is shown goes by what was told last"
+    board.told(LEADER, told_of((partition, 8)), 0)
+    board.forget(partition)
+    board.forget(spu_of(FOLLOWER))
+    assert not any(board._told_now.values())
 
 
 def found_end(board: Board, partition: Partition) -> int:

@@ -13,6 +13,8 @@ from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.membership.resize import Resizing, of_topic, resize, settings_for_now
 from sc.store.view import View
 from schemas.control.session_end import SessionEnd
+from schemas.control.statistics import ReplicaNumbers
+from schemas.ids import PartitionUid
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
@@ -292,6 +294,16 @@ def test_given_full_disks_then_room_is_what_is_missing() -> None:
     view = view_of(led(0, (2,)), drained(2), spu_of(1), sessions=sessions)
     found = drain(view, drained(2), NOW)
     assert found.obstacle == "t-0 needs 1 SPU, and no other SPU that is online has room for it"
+
+
+def test_given_a_log_that_is_larger_than_a_disk_then_another_spu_gets_it() -> None:
+    gib = 1 << 30
+    sessions = [session_of(1, free_bytes=5 * gib), session_of(2), session_of(3, free_bytes=7 * gib)]
+    view = view_of(led(0, (2,)), drained(2), spu_of(1), spu_of(3), sessions=sessions)
+    view.size = lambda partition: ReplicaNumbers(PartitionUid(partition.uid), 0, 9, 9, 6 * gib)
+    (action,) = drain(view, drained(2), NOW).actions
+    assert isinstance(action, BeginMove)
+    assert action.spec.replicas == (3,)
 
 
 def test_given_an_spu_that_may_come_back_then_the_drain_waits_for_it() -> None:
