@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 import aiohttp
@@ -30,6 +30,9 @@ CONNECT_S: Final = 1.0
 SILENCE_S: Final = 40.0
 #: What clients are told to wait before they ask again while nobody leads.
 RETRY_AFTER_MS: Final = 200
+#: So many answers may be waited for at once: an SC ends the oldest of 100 connections of one
+#: address that wait.
+MOST_ASKING: Final = 90
 #: Methods of requests that change nothing.
 _SAFE: Final = frozenset({"GET", "HEAD"})
 #: A mirror that may have missed so much answers no reads, if that of another SC may.
@@ -106,6 +109,8 @@ class LeaderProxy:
         self._leader = leader
         self._session: aiohttp.ClientSession | None = None
         self._none_fresher_until_ms = 0
+        #: How many answers are waited for; not those of streams that have begun.
+        self._asking = 0
 
     async def close(self) -> None:
         if self._session is not None:
@@ -161,12 +166,17 @@ class LeaderProxy:
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
             self._session = aiohttp.ClientSession(
-                # Who may ask is bounded at the port: what waits here would be sent when nobody
-                # waits for it any more.
+                # `_asking` is the bound, which streams that have begun do not count for.
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=limits,
                 auto_decompress=False,
                 middlewares=(_once,),
+            )
+        if self._asking >= MOST_ASKING:
+            # What waited here would be sent when nobody waits for its answer any more.
+            raise NotReadyError(
+                f"this SC waits for {MOST_ASKING} answers of {leader.name}; ask again",
+                retryAfterMs=RETRY_AFTER_MS,
             )
         headers = {
             name: value
@@ -178,6 +188,9 @@ class LeaderProxy:
         data = request.content if request.body_exists else None
         url = URL(f"http://{leader.public}{request.raw_path}", encoded=True)
         response: web.StreamResponse | None = None
+        asking = ExitStack()
+        self._asking += 1
+        asking.callback(self._answered)
         try:
             async with await self._while_it_runs(
                 leader,
@@ -186,6 +199,7 @@ class LeaderProxy:
                 ),
             ) as answer:
                 if answer.content_type == "text/event-stream":
+                    asking.close()
                     response = _head(answer)
                     await response.prepare(request)
                     async for chunk in answer.content.iter_any():
@@ -214,6 +228,11 @@ class LeaderProxy:
             raise DeadlineExceededError(
                 f"{said}: whether a write was done is not known; read, then decide"
             ) from error
+        finally:
+            asking.close()
+
+    def _answered(self) -> None:
+        self._asking -= 1
 
     async def _while_it_runs(
         self, asked: ControllerEntry, request: Awaitable[aiohttp.ClientResponse]

@@ -52,6 +52,27 @@ async def test_given_a_leader_that_stands_still_then_only_a_write_is_unknown(
     assert ("retryAfterMs" in raised.value.details) is (error is NotReadyError)
 
 
+async def test_given_many_that_wait_for_answers_then_one_more_is_not_sent(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "MOST_ASKING", 2)
+    leads = ControllerEntry(
+        name="a", instance="1", public=silent, private=silent, version="", since=""
+    )
+    proxy = LeaderProxy(cast(Mirror, None), "b", lambda: leads)
+    for _ in range(2):
+        request = make_mocked_request("DELETE", "/v1/topics/t")
+        asked = [asyncio.create_task(proxy.forward(request)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(NotReadyError, match="waits for 2 answers") as raised:
+            await proxy.forward(request)
+        assert "retryAfterMs" in raised.value.details
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    await proxy.close()
+
+
 async def passed_on(method: str, address: str) -> None:
     leads = ControllerEntry(
         name="a", instance="1", public=address, private=address, version="", since=""
