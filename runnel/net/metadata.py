@@ -42,12 +42,16 @@ ASK_AGAIN_S: Final = 10.0
 class _Entry:
     topic: TopicAssignment
     asked_at: float
+    #: When an SC was asked that gave an answer which is not behind.
+    answered_at: float = -math.inf
     #: The revision of the KV that the SC had seen.
     revision: int = 0
     #: Since when SCs have only said what is older than this.
     behind_since: float | None = None
-    #: When an SC was last asked for what is older than this.
+    #: When an SC last answered with what is older than this.
     behind_at: float = -math.inf
+    #: Whether `behind_since` begins after a time in which nobody asked.
+    began_anew: bool = False
 
     def followed_by(
         self, found: TopicAssignment | None, revision: int, asked_at: float
@@ -56,7 +60,7 @@ class _Entry:
         KV may go on to name leaders from before, and not know of the topic, of the one that has
         this name now, or of the newest partitions: a partition keeps the leader of the higher term,
         and what was there at a later revision is there."""
-        after = None if found is None else _Entry(found, asked_at, revision)
+        after = None if found is None else _Entry(found, asked_at, asked_at, revision)
         topic = self.topic
         if found is None or found.uid != topic.uid:
             is_behind = revision < self.revision
@@ -69,13 +73,24 @@ class _Entry:
             )
             is_behind = newest != found.partitions
             topic = base.model_copy(update={"partitions": newest})
-        since = self.behind_since
-        if since is None or asked_at - self.behind_at > 2 * BEHIND_S:
-            # Nobody asked for long: that it was behind then says nothing of the time between.
+        since, began_anew = self.behind_since, self.began_anew
+        if since is None:
             since = asked_at
+        elif asked_at - self.behind_at > 2 * BEHIND_S and not began_anew:
+            # Nobody asked for long: that it was behind then says nothing of the time between. But
+            # who always asks that rarely must believe it some time.
+            since, began_anew = asked_at, True
         if not is_behind or asked_at - since >= BEHIND_S:
             return after
-        return _Entry(topic, asked_at, max(revision, self.revision), since, asked_at)
+        return _Entry(
+            topic,
+            asked_at,
+            self.answered_at,
+            max(revision, self.revision),
+            since,
+            asked_at,
+            began_anew,
+        )
 
 
 class LeaderCache:
@@ -115,12 +130,17 @@ class LeaderCache:
             if entry is not None:
                 now = entry.followed_by(found, answer.revision, asked_at)
             else:
-                now = None if found is None else _Entry(found, asked_at, answer.revision)
+                now = None if found is None else _Entry(found, asked_at, asked_at, answer.revision)
             if now is None:
                 self._entries.pop(name, None)
                 raise await self._unknown(name)
             self._entries[name] = now
             return now.topic
+
+    def answered_at(self, name: str) -> float:
+        """When the SC was asked that told what `last` gives; ``-inf`` if another client knew it."""
+        entry = self._entries.get(name)
+        return -math.inf if entry is None else entry.answered_at
 
     def last(self, name: str) -> TopicAssignment | None:
         """The last assignment of a topic that the SC told, however old."""

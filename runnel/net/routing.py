@@ -178,14 +178,16 @@ class TopicRoute:
             return found
         is_placed = topic.resolution is TopicResolution.PROVISIONED
         if self.is_stream and is_placed and newer_than > -math.inf:
-            # Segments are named once they are placed, and the SC was asked after that.
-            if not self._may_be_unheard(topic, index):
+            # Segments are named once they are placed, and an SC was asked after that.
+            answered = self._leaders.answered_at(self.name) > newer_than
+            if answered and not self._may_be_unheard(topic, index):
                 raise SegmentGoneError(
                     f"segment number {index} of stream {self.name} was removed by a truncation"
                 )
             self.suspect(index)
             raise NotReadyError(
-                f"segment number {index} of stream {self.name} is not known to the SC that answers"
+                f"segment number {index} of stream {self.name} is not known yet: no SC that knows"
+                " it answers"
             )
         self.suspect(index)
         raise NotReadyError(

@@ -42,12 +42,14 @@ class Source:
     def __init__(self, *answers: tuple[int, TopicAssignment | None]) -> None:
         self.asked = 0
         self.answers = [*answers] or [(1, topic("u", 9, 9))]
-        self.is_silent = False
+        self.is_silent = self.is_away = False
 
     async def assignments(self, name: str) -> Assignments:
         self.asked += 1
         if self.is_silent:
             await asyncio.Event().wait()
+        if self.is_away:
+            raise UnreachableError("nobody is there")
         revision, found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         topics = () if found is None else (found,)
         return Assignments(cluster="c", cluster_uid="c", revision=revision, topics=topics)
@@ -138,6 +140,32 @@ async def test_given_an_sc_that_does_not_know_new_partitions_then_they_are_there
     one, two = topic("u", 6), topic("u", 6, 1)
     cache = LeaderCache(Source((8, two), (7, one), (9, one)), Clock())
     assert [await asked_again(cache) for _ in range(3)] == [[6, 1], [6, 1], [6]]
+
+
+async def test_given_somebody_who_asks_rarely_then_an_sc_that_is_behind_is_believed_some_time() -> (
+    None
+):
+    clock = Clock()
+    cache = LeaderCache(Source((8, topic("u", 6)), (3, topic("v", 1))), clock)
+    found = []
+    for _ in range(4):
+        found.append(await asked_again(cache))
+        clock.now_s += 10 * BEHIND_S
+    assert found == [[6], [6], [6], [1]]
+
+
+async def test_an_answer_of_an_sc_that_is_behind_or_none_is_not_an_answer() -> None:
+    clock = Clock()
+    source = Source((8, topic("u", 6)), (3, None), (9, topic("u", 6)))
+    cache = LeaderCache(source, clock)
+    told = []
+    for _ in range(3):
+        await asked_again(cache)
+        told.append(cache.answered_at("orders"))
+    assert told[0] == told[1] < told[2]
+    source.is_away = True
+    await asked_again(cache)
+    assert cache.answered_at("orders") == told[2]
 
 
 async def test_given_an_sc_that_was_behind_long_ago_then_it_is_not_believed_sooner() -> None:

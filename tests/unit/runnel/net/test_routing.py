@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from runnel.aio import ConsumerSettings
@@ -21,10 +23,14 @@ class Leaders(LeaderCache):
 
     def __init__(self, topic: TopicAssignment) -> None:
         self._topic = topic
+        self.answers = True
 
     async def topic(self, name: str, newer_than: float = 0.0) -> TopicAssignment:
         assert name == self._topic.name
         return self._topic
+
+    def answered_at(self, name: str) -> float:
+        return math.inf if self.answers else -math.inf
 
 
 async def test_given_a_leader_that_commits_nothing_then_the_error_has_the_reason(
@@ -84,13 +90,18 @@ async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_i
         await route.partition(7)
     for _ in range(2):
         # It would be newer than all that this SC knows.
-        with pytest.raises(NotReadyError, match=r"number 7 .* is not known to the SC that answers"):
+        with pytest.raises(NotReadyError, match=r"number 7 .* is not known yet: no SC"):
             await route.partition(7)
     monkeypatch.setattr(routing, "UNHEARD_S", 0.0)
     with pytest.raises(SegmentGoneError, match="segment number 7 of stream shop/orders"):
         await route.partition(7)
     older = stream.model_copy(update={"partitions": stream.partitions[1:]})
-    route = TopicRoute(older, Leaders(older), route._connections, route.random, route.policy)
+    leaders = Leaders(older)
+    route = TopicRoute(older, leaders, route._connections, route.random, route.policy)
     route.suspect(0)
+    leaders.answers = False
+    with pytest.raises(NotReadyError, match=r"number 0 .* is not known yet: no SC"):
+        await route.partition(0)
+    leaders.answers = True
     with pytest.raises(SegmentGoneError, match="segment number 0 of stream shop/orders"):
         await route.partition(0)
