@@ -230,7 +230,7 @@ class ConnectionManager:
         for found in tuple(self._connected.values()):
             found.session.close("the SC is stopping")
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         """The aiohttp handler of the private port.
 
         Raises HTTPForbidden for a request with an ``Origin``: a web page made it, not an SPU.
@@ -249,7 +249,7 @@ class ConnectionManager:
             await socket.prepare(request)
         except ConnectionError:
             # It has gone: an SC that was stopped finds many of these.
-            return socket
+            return web.Response(status=web.HTTPBadRequest.status_code)
         claim = _Claim()
         try:
             if socket.ws_protocol is not None:

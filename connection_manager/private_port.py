@@ -48,7 +48,7 @@ class PrivatePort:
             await socket.prepare(request)
         except ConnectionError:
             # It has gone: an SC that was stopped finds many of these.
-            return socket
+            return web.Response(status=web.HTTPBadRequest.status_code)
         # An answer to somebody who is still sending may be lost with the connection.
         with contextlib.suppress(TimeoutError):
             await socket.receive(FIRST_WORD_S)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
+from connection_manager.manager import start_private_server
+from connection_manager.private_port import PrivatePort
 from schemas.control.messages import (
     AssignPartitions,
     Challenge,
@@ -28,6 +31,7 @@ from schemas.control.messages import (
 from schemas.control.proof import Exchange, Verifier, accepts_sc, spu_proof
 from schemas.errors import ConflictError, UnreachableError
 from tests.integration.sc.connections import (
+    PRIVATE_LIMITS,
     STAMP,
     Bench,
     Peer,
@@ -510,3 +514,25 @@ async def test_given_changing_and_unregistered_claims_then_a_reason_changes_rare
     (reason,) = bench.manager.refusals.values()
     assert "versions 20 to 20" in reason
     assert bench.events.refused_ids == [1]
+
+
+@pytest.mark.parametrize("stands_by", [False, True], ids=["given-a-leader", "given-a-standby"])
+async def test_given_peers_that_are_gone_before_they_are_heard_then_nothing_fails(
+    bench: Bench, stands_by: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An SC that was stopped finds many of these when it goes on."""
+    standby = PrivatePort(lambda: None)
+    runner, port = await start_private_server(standby.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
+    if not stands_by:
+        standby.manager = bench.manager
+    upgrade = (
+        "GET /session HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    for _ in range(5):
+        # Nothing of the event loop runs meanwhile, as in a process that is stopped.
+        with socket.create_connection(("127.0.0.1", port)) as gone:
+            gone.sendall(upgrade.encode())
+    await asyncio.sleep(0.1)
+    await runner.cleanup()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
