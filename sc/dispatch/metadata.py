@@ -143,7 +143,10 @@ class MetadataDispatcher:
                 self._wake(Key("Partition", partition.name), cause)
         for election in ask.elections:
             partition = self._held_by(spu_id, election.uid)
-            if partition is not None:
+            report = state.reports.get(election.uid)
+            if partition is None or report is None:
+                continue
+            if self._view.knows(report, partition):
                 state.elections[election.uid] = ElectionAsked(election, partition.revision)
                 self._wake(Key("Partition", partition.name), cause)
 

@@ -251,9 +251,25 @@ LED = partition_of("t", 0, (1, 2), leader=1, term=TERM_1, lrs=(live(1), live(2))
 def asking(*objects: Object) -> Bench:
     """A bench with the first session of SPU 1, that has woken nobody yet."""
     bench = Bench(spu_of(1), *objects)
-    bench.dispatcher.opened(1, hello())
+    held = [o for o in objects if isinstance(o, Partition) and 1 in o.spec.replicas]
+    bench.dispatcher.opened(1, hello(*(report_of(partition, 1) for partition in held)))
     bench.keys()
     return bench
+
+
+def test_given_a_leader_that_does_not_know_the_newest_state_then_it_is_asked_for_no_election() -> (
+    None
+):
+    """What it has not heard of may be what it waits for."""
+    bench = asking(LED)
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(LED, 1, revision=4),)))
+    bench.keys()
+    ask = SpuRequest(elections=(election_request_of(LED),))
+    bench.dispatcher.asked(1, 1, ask)
+    assert (bench.sessions[1].elections, bench.keys()) == ({}, [])
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(LED, 1),)))
+    bench.dispatcher.asked(1, 1, ask)
+    assert bench.sessions[1].elections
 
 
 def test_given_requests_then_kept_and_their_partitions_woken_by_their_cause() -> None:
