@@ -73,6 +73,15 @@ class _Spus:
                 )
 
 
+def lacks(mirror: Mirror, topics: Iterable[str]) -> bool:
+    """Whether one of these topics is not there, or being deleted: it may have been made since."""
+    for name in topics:
+        one = mirror.store.get(Stream, name) if "/" in name else mirror.store.get(Topic, name)
+        if one is None or one.deleting:
+            return True
+    return False
+
+
 def _partitions(store: LocalStore, owner: Topic | Stream) -> list[Partition]:
     found = store.partitions_of(owner.kind, owner.name)
     return [partition for partition in found if partition.spec.owner.uid == owner.uid]

@@ -17,6 +17,7 @@ from connection_manager.guarded_site import (
 )
 from connection_manager.port_runner import port_runner
 from sc.api.admission_warnings import WARNING_HEADER, warning_header
+from sc.api.assignments import lacks
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster_answers import ClusterAnswers, Office
 from sc.api.events import EventRing
@@ -26,7 +27,7 @@ from sc.api.object_answers import ObjectAnswers
 from sc.api.reads import ObjectReads
 from sc.api.requests import CAUSE_HEADER, Query, read_cause, read_query
 from sc.api.responses import Answer, as_error, http_error
-from sc.api.routes import Route, routes
+from sc.api.routes import Operation, Route, routes
 from sc.api.standby import LeaderProxy, is_answered_here, is_too_old
 from sc.config import Limits
 from sc.controller import Controller
@@ -35,7 +36,7 @@ from schemas.causality import caused_by, new_cause
 from schemas.daemon.hosts import accepts
 from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import get_logger
-from schemas.errors import InvalidRequestError, RunnelError, UnauthorizedError
+from schemas.errors import InvalidRequestError, NotFoundError, RunnelError, UnauthorizedError
 from schemas.objects.spu import Spu
 
 #: Descriptors that clients leave to the store, to the sessions of SPUs and to ``/proc``.
@@ -120,7 +121,13 @@ class PublicServer:
                     found = await self._proxy.fresher(request)
                     if found is not None:
                         return found
-            response = await answer(request, route, query)
+            try:
+                response = await self._answered_here(answer, request, route, query)
+            except NotFoundError:
+                found = await self._known_to_leader(request)
+                if found is None:
+                    raise
+                return found
             trouble = self._mirror.kv_health.trouble
             if trouble is not None and route.versioned and not response.prepared:
                 text = f"what objects say of their state may be old: {trouble}"
@@ -130,6 +137,22 @@ class PublicServer:
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         for method in methods:
             self.app.router.add_route(method, route.path, handle)
+
+    async def _answered_here(
+        self, answer: Answer, request: web.Request, route: Route, query: Query
+    ) -> web.StreamResponse:
+        """The answer of this SC, or of the one that leads where this one's mirror lacks a topic of
+        which leaders are asked for. Raises NotFoundError for an object that it lacks."""
+        if route.operation is Operation.ASSIGNMENTS and lacks(self._mirror, query.all("topic")):
+            found = await self._known_to_leader(request)
+            if found is not None:
+                return found
+        return await answer(request, route, query)
+
+    async def _known_to_leader(self, request: web.Request) -> web.StreamResponse | None:
+        if self._leading.services is not None or self._proxy is None:
+            return None
+        return await self._proxy.known_to_leader(request)
 
     @property
     def held_body_bytes(self) -> int:

@@ -162,6 +162,16 @@ class LeaderProxy:
         self._none_fresher_until_ms = self._mirror.clock_ms() + BELIEVED_MS
         return None
 
+    async def known_to_leader(self, request: web.Request) -> web.StreamResponse | None:
+        """The leader's answer to a question about what this mirror lacks: it may be new. None if
+        nobody leads, or it does not answer, or the request was passed on already."""
+        leader = self._leader()
+        if VIA_HEADER in request.headers or leader is None or leader.name == self._me:
+            return None
+        with suppress(RunnelError):
+            return await self._pass_on(request, leader)
+        return None
+
     async def _pass_on(self, request: web.Request, leader: ControllerEntry) -> web.StreamResponse:
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
@@ -219,7 +229,8 @@ class LeaderProxy:
             if response is not None:
                 # The reader of a stream begins again where it was.
                 return response
-            said = f"the SC that leads, {leader.name}, did not answer ({str(error) or 'timed out'})"
+            why = str(error) or "timed out"
+            said = f"SC {leader.name}, which this was passed on to, did not answer ({why})"
             if request.method in _SAFE:
                 raise NotReadyError(
                     f"{said}; another one leads in a moment if it is away",

@@ -64,6 +64,7 @@ async def test_given_many_that_wait_for_answers_then_one_more_is_not_sent(
         request = make_mocked_request("DELETE", "/v1/topics/t")
         asked = [asyncio.create_task(proxy.forward(request)) for _ in range(2)]
         await asyncio.sleep(0.05)
+        assert not any(task.done() for task in asked)
         with pytest.raises(NotReadyError, match="waits for 2 answers") as raised:
             await proxy.forward(request)
         assert "retryAfterMs" in raised.value.details

@@ -166,6 +166,35 @@ async def test_given_a_feed_of_a_standby_then_it_outlives_the_leader(
         await _until_line(response, b'"two"')
 
 
+async def test_given_a_mirror_that_lacks_what_is_asked_for_then_the_leader_answers(
+    nodes: list[RunningNode],
+) -> None:
+    """It may have been made a moment ago, also where another one of the name was deleted before."""
+    leader = await leader_of(nodes)
+    behind = others(nodes, leader)[0]
+    spec: dict[str, object] = {"partitions": 1, "replicationFactor": 1}
+    status, _ = await leader.call("POST", "/v1/topics", manifest("Topic", "orders", spec))
+    assert status == 201
+
+    def settled() -> bool:
+        found = behind.mirror.store.get(Topic, "orders")
+        return found is not None and found.status.observed_generation > 0
+
+    await eventually(settled)
+    old = behind.mirror.store.get(Topic, "orders")
+    assert old is not None
+    behind.mirror.store.remove("Topic", "orders")
+    assert (await behind.call("GET", "/v1/topics/orders"))[0] == 200
+    assert (await behind.call("GET", "/v1/topics/other"))[0] == 404
+    for deleted in (False, True):
+        if deleted:
+            behind.mirror.store.put(old.with_metadata(deletion_timestamp="2026-01-01T00:00:00Z"))
+        _, found = await behind.call("GET", "/v1/assignments?topic=orders")
+        assert [one["name"] for one in found["topics"]] == ["orders"]
+    _, found = await behind.call("GET", "/v1/assignments?topic=other")
+    assert found["topics"] == []
+
+
 async def test_given_statistics_then_a_standby_passes_the_stream_on(
     nodes: list[RunningNode],
 ) -> None:
