@@ -12,9 +12,14 @@ says which replicas are live, `sc.dispatch.metadata` keeps what SPUs report.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sc.controllers.live_set import Fitness, LiveSet, members_health, unfit_text
 from sc.store.view import View
 from schemas.objects.partition import Partition
+
+#: Constant, however many of them are there: each other reason is a write, and a revision.
+BACK: Final = "those that are there join when they have caught up; bring the others back"
 
 
 def commit_obstacles(
@@ -41,7 +46,7 @@ def commit_obstacles(
         elif report is not None and report.reason is not None:
             found.append(f"SPU {spu_id} says: {report.reason}")
     if len(lrs) < minimum:
-        advice = "have them reach each other" if cut_off else "bring others back"
+        advice = "have them reach each other" if cut_off else BACK
         found.append(f"nothing is committed until {minimum} are live: {advice}, {help_}")
         blocked = True
     elif len(lrs) - len(needed := sorted(live & cut_off.keys())) < minimum:

@@ -49,7 +49,7 @@ def test_the_page_gives_a_cluster_that_replicates_and_a_wrong_address_is_named(
     for name in ("check broken", "describe broken", "partitions broken"):
         assert CANNOT_REACH in said[name][1], name
     assert "cannot commit" in said["check broken"][1]
-    assert "bring others back" not in said["partitions broken"][1]
+    assert "bring the others back" not in said["partitions broken"][1]
     assert "1 of 1 partitions commits nothing: late-0" in said["topics broken"][1]
     assert "produced 1 record" in said["produce mended"][1]
 

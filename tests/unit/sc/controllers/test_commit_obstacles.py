@@ -55,6 +55,7 @@ def becomes(partition: Partition, reason: str | None, writable: bool | None) -> 
 BOTH, ONE, SPARE = led(1, 2), led(2), led(1, 2, minimum=1)
 FEW = "1 of 2 replicas are live, without SPU 1; "
 UNTIL = "nothing is committed until 2 are live: {}, or lower minInSyncReplicas of the topic"
+BACK_AGAIN = "those that are there join when they have caught up; bring the others back"
 REFUSED = "SPU 2 cannot reach SPU 1 at edge-1:9006: connection refused"
 BACK = "SPU 1 cannot reach SPU 2 at edge-2:9006: connection refused"
 NEEDED = (
@@ -68,7 +69,7 @@ CASES = [
     pytest.param(seen(BOTH, leader(BOTH), follower(BOTH)), (), id="given-all-well-then-nothing"),
     pytest.param(
         seen(ONE, leader(ONE), follower(ONE)),
-        (becomes(ONE, FEW + UNTIL.format("bring others back"), False),),
+        (becomes(ONE, FEW + UNTIL.format(BACK_AGAIN), False),),
         id="given-fewer-live-than-the-minimum-then-not-writable",
     ),
     pytest.param(
@@ -83,7 +84,7 @@ CASES = [
     ),
     pytest.param(
         seen(ONE, leader(ONE, unreachable=[unreachable_of(1)])),
-        (becomes(ONE, FEW + UNTIL.format("bring others back"), False),),
+        (becomes(ONE, FEW + UNTIL.format(BACK_AGAIN), False),),
         id="given-an-unreachable-spu-that-is-offline-then-it-has-to-come-back",
     ),
     pytest.param(

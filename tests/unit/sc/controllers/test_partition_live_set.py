@@ -90,8 +90,9 @@ BLOCKED = (
     " minInSyncReplicas is 2; " + HELP
 )
 ALONE = (
-    "1 of 3 replicas are live, without SPU 2, SPU 3; {}nothing is committed until 2 are live: bring"
-    " others back, or lower minInSyncReplicas of the topic"
+    "1 of 3 replicas are live, without SPU 2, SPU 3; {}nothing is committed until 2 are live: those"
+    " that are there join when they have caught up; bring the others back, or lower"
+    " minInSyncReplicas of the topic"
 )
 #: What the SC does to the live replicas by itself.
 SHRINK = [
