@@ -68,6 +68,26 @@ async def test_numbers_of_spus_topics_and_partitions(sc: RunningSc) -> None:
     assert partition["replicas"] == [{"spu": 1, "logEnd": 130, "logBytes": 1_300}]
 
 
+async def test_what_retention_and_moves_go_by(sc: RunningSc) -> None:
+    async with SimulatedSpu(1, sc.private) as spu, SimulatedSpu(2, sc.private) as other:
+        await connected(sc, spu)
+        uid = await led_partition(sc, "orders")
+        await connected(sc, other)
+        view = sc.controller.view
+        partition = view.store.partition_by_uid(uid)
+        assert partition is not None
+        await tell(other, 1, (uid, 90))
+        await eventually(lambda: view.size(partition) is not None)
+        assert view.numbers(partition) is None
+        await tell(spu, 1, (uid, 70))
+        await eventually(lambda: view.numbers(partition) is not None)
+        assert spu.session is not None
+        spu.session.close("once more")
+        await eventually(lambda: view.numbers(partition) is None)
+        assert (size := view.size(partition)) is not None
+        assert size.log_bytes == 700
+
+
 async def test_latencies_of_spus_and_the_peers_that_they_cannot_reach(sc: RunningSc) -> None:
     async with SimulatedSpu(1, sc.private) as one, SimulatedSpu(2, sc.private) as two:
         await connected(sc, one)

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,8 +17,10 @@ from structlog.testing import capture_logs
 
 from connection_manager import client
 from connection_manager.client import ControllerLink
+from connection_manager.heartbeat import Lateness
 from connection_manager.manager import start_private_server
 from connection_manager.private_port import PrivatePort
+from connection_manager.session import Session
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
     LOAD_PROTOCOL,
@@ -53,6 +56,26 @@ async def test_given_unregistered_spu_then_its_link_knows_why_and_gets_in_once_r
         await eventually(lambda: "SPU 5 is not registered" in str(spu.link.trouble))
         bench.manager.register("spu-5", 5)
         await eventually(lambda: spu.link.trouble is None)
+
+
+async def test_given_another_session_with_the_same_sc_then_it_is_known_how_late_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Lateness | None] = []
+
+    class Watched(Session):
+        def __init__(self, *args: Any, lateness: Lateness | None = None, **more: Any) -> None:
+            found.append(lateness)
+            super().__init__(*args, lateness=lateness, **more)
+
+    monkeypatch.setattr(client, "Session", Watched)
+    async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
+        await eventually(lambda: spu.session is not None)
+        assert spu.session is not None
+        spu.session.close("once more")
+        await eventually(lambda: len(found) == 2)
+    assert found[0] is not None
+    assert found[0] is found[1]
 
 
 async def test_given_sc_that_does_not_know_the_secret_then_the_link_leaves_it() -> None:

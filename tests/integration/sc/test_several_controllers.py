@@ -196,7 +196,7 @@ async def test_given_a_mirror_that_lacks_what_is_asked_for_then_the_leader_answe
 
 
 async def test_given_statistics_then_a_standby_passes_the_stream_on(
-    nodes: list[RunningNode],
+    nodes: list[RunningNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = await leader_of(nodes)
     standby, _ = others(nodes, leader)
@@ -206,6 +206,9 @@ async def test_given_statistics_then_a_standby_passes_the_stream_on(
         await _until_line(response, b"synced")
         await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
         await _until_line(response, b'"t"')
+        # It is no request that waits for its answer.
+        monkeypatch.setattr("sc.api.standby.MOST_ASKING", 1)
+        assert (await standby.call("GET", "/v1/stats"))[0] == 200
 
 
 async def test_given_statistics_of_an_sc_that_leads_no_more_then_the_stream_ends(

@@ -92,6 +92,20 @@ async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_i
         # It would be newer than all that this SC knows.
         with pytest.raises(NotReadyError, match=r"number 7 .* is not known yet: no SC"):
             await route.partition(7)
+    newer = stream.model_copy(
+        update={
+            "partition_count": 8,
+            "partitions": (
+                *stream.partitions,
+                stream.partitions[0].model_copy(update={"index": 7}),
+            ),
+        }
+    )
+    route._leaders = Leaders(newer)
+    assert (await route.partition(7)).index == 7
+    assert not route._unheard_since
+    route._leaders = Leaders(stream)
+    route.suspect(7)
     monkeypatch.setattr(routing, "UNHEARD_S", 0.0)
     with pytest.raises(SegmentGoneError, match="segment number 7 of stream shop/orders"):
         await route.partition(7)
@@ -103,5 +117,7 @@ async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_i
     with pytest.raises(NotReadyError, match=r"number 0 .* is not known yet: no SC"):
         await route.partition(0)
     leaders.answers = True
+    # Newer ones are known: it cannot be one that was not heard of.
+    monkeypatch.setattr(routing, "UNHEARD_S", 60.0)
     with pytest.raises(SegmentGoneError, match="segment number 0 of stream shop/orders"):
         await route.partition(0)
