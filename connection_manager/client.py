@@ -210,6 +210,9 @@ class ControllerLink:
                 log.info("connected to the SC", address=self._address, cluster=welcome.cluster)
                 reason = await session.run()
                 self._fell_silent = session.end is SessionEnd.SILENT
+                if self._fell_silent:
+                    # Leaving an SC decides nothing: if it was only late, the next session lasts.
+                    self._lateness[self._address].heard_after(session.silent_ticks)
                 return reason
             finally:
                 await socket.close()

@@ -6,44 +6,54 @@ long tick, not many misses: it must not blame its peer for its own absence.
 What a long or lossy line does is no silence of the peer: what was lost is sent again, which takes
 round trips, and a long message takes a while to arrive. The kernel knows of both, where it says so.
 
-A busy peer says something late. An SPU gives an SC that was late lately longer: otherwise the
-sessions of an SC that has too much to do would end, and beginning them again would give it more to
-do. Leaving an SC decides nothing. An SC gives SPUs no longer: clients wait until it elects others.
+A busy peer says something late. One that was late lately is given longer: otherwise the sessions of
+a process that has too much to do would end, and beginning them again would give it more to do. An
+SC gives all SPUs as long as the latest of them: whether they fell silent together can only be seen
+where all have the same time.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from schemas.wire.tcp_info import Pace
 
-#: For how many ticks, at least, it is remembered how late a peer was.
-_LATELY: Final = 120
+#: For so long, at least, it is remembered how late a peer was; for twice as long at most.
+LATELY_S: Final = 30.0
 #: A peer that was late may miss this many times as many heartbeats as another one, at most.
 _MOST_PATIENCE: Final = 5
 
 
-@dataclass(slots=True)
 class Lateness:
-    """The longest silences of a peer, in ticks, in this period and in the one before; also of
-    sessions that ended for it."""
+    """The longest silences, in ticks, of one peer over several sessions, or of several peers, in
+    this period and in the one before. ``clock`` gives seconds."""
 
-    now: int = 0
-    before: int = 0
-    ticks: int = 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self._now = self._before = 0
 
     def heard_after(self, silent_ticks: int) -> None:
-        """The peer spoke, or was given up, after so many silent ticks."""
-        self.now = max(self.now, silent_ticks)
+        """The peer spoke after so many silent ticks, or is known to be that late."""
+        self._turn()
+        self._now = max(self._now, silent_ticks)
 
-    def tick(self) -> int:
-        """Call it once per interval; gives how many silent ticks a peer like this is allowed."""
-        self.ticks += 1
-        if self.ticks > _LATELY:
-            self.before, self.now, self.ticks = self.now, 0, 0
+    @property
+    def allowed(self) -> int:
+        """How many silent ticks a peer like this is allowed."""
+        self._turn()
         # The first of the silent ticks may have come right after a message.
-        return 2 * max(self.now, self.before) - 1
+        return 2 * max(self._now, self._before) - 1
+
+    def _turn(self) -> None:
+        periods = int((self._clock() - self._since_s) / LATELY_S)
+        if periods:
+            self._before = self._now if periods == 1 else 0
+            self._now = 0
+            self._since_s += periods * LATELY_S
 
 
 @dataclass(slots=True)
@@ -60,6 +70,7 @@ class HeartbeatMonitor:
     silent_ticks: int = field(default=0, init=False)
     #: How many silent ticks the line of the last tick allowed.
     allowed: int = field(init=False)
+    _more: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.allowed = self.misses
@@ -71,25 +82,23 @@ class HeartbeatMonitor:
 
     def heard(self) -> None:
         """Any message of the peer counts as a sign of life."""
-        if self.lateness is not None:
+        if self.lateness is not None and not self._more:
+            # Not what a long line does: that is told apart by each line.
             self.lateness.heard_after(self.silent_ticks)
         self.silent_ticks = 0
 
     def tick(self, pace: Pace | None = None) -> bool:
         """Call it once per heartbeat interval; gives whether the peer still counts as alive.
         ``pace`` is that of the connection as of now, None if the kernel does not say."""
-        more = 0
+        self._more = 0
         if pace is not None:
-            more = pace.more_intervals(self.interval_ms)
+            self._more = pace.more_intervals(self.interval_ms)
             if pace.silent_ms < self.interval_ms:
                 # A part of a message came.
                 self.heard()
         self.silent_ticks += 1
-        self.allowed = self.misses + more
+        self.allowed = self.misses + self._more
         if self.lateness is not None:
-            busy = self.lateness.tick()
-            self.allowed = max(self.allowed, min(busy, _MOST_PATIENCE * self.misses))
-        alive = self.silent_ticks <= self.allowed
-        if not alive and self.lateness is not None:
-            self.lateness.heard_after(self.silent_ticks)
-        return alive
+            most = _MOST_PATIENCE * self.misses
+            self.allowed = max(self.allowed, min(self.lateness.allowed, most))
+        return self.silent_ticks <= self.allowed

@@ -34,6 +34,7 @@ from connection_manager.guarded_site import (
     connection_of,
     serving,
 )
+from connection_manager.heartbeat import Lateness
 from connection_manager.port_runner import port_runner
 from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE_BYTES, Session
 from connection_manager.turned_away import TurnedAway
@@ -177,6 +178,8 @@ class ConnectionManager:
         self._identity = identity
         self._heartbeat_ms = heartbeat_ms
         self._misses = misses
+        #: How late SPUs were lately. Those that were given up do not count: they may be gone.
+        self._lateness = Lateness()
         self._registered: dict[str, int] = {}
         self._connected: dict[int, _Connected] = {}
         self._generations: dict[int, int] = {}
@@ -470,6 +473,7 @@ class ConnectionManager:
             heartbeat_ms=self._heartbeat_ms,
             misses=self._misses,
             protocol=socket.ws_protocol,
+            lateness=self._lateness,
         )
         mine = _Connected(session, generation, hello.instance, proven=proof is not None)
         self._connected[hello.spu_id] = mine

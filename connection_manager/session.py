@@ -112,6 +112,11 @@ class Session:
         return self._closed is not None
 
     @property
+    def silent_ticks(self) -> int:
+        """For how many heartbeats the peer has said nothing."""
+        return self._monitor.silent_ticks
+
+    @property
     def quiet(self) -> bool:
         """Whether the peer has missed almost as many heartbeats as it may."""
         return self._monitor.quiet

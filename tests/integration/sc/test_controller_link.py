@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from connection_manager import client
+from connection_manager import client, manager
 from connection_manager.client import ControllerLink
 from connection_manager.heartbeat import Lateness
 from connection_manager.manager import start_private_server
@@ -31,6 +31,7 @@ from schemas.control.messages import (
     decode_envelope,
 )
 from schemas.control.proof import Verifier
+from schemas.control.session_end import SessionEnd
 from schemas.errors import InvalidRequestError, UnreachableError
 from tests.integration.sc.connections import PRIVATE_LIMITS, bench_of
 from tests.polling import eventually
@@ -72,10 +73,36 @@ async def test_given_another_session_with_the_same_sc_then_it_is_known_how_late_
     async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
         await eventually(lambda: spu.session is not None)
         assert spu.session is not None
-        spu.session.close("once more")
+        spu.session._monitor.silent_ticks = 4
+        spu.session.close("silent", SessionEnd.SILENT)
         await eventually(lambda: len(found) == 2)
     assert found[0] is not None
     assert found[0] is found[1]
+    assert found[0].allowed == 7
+
+
+async def test_an_sc_gives_all_spus_the_same_time_and_none_more_for_one_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Session] = []
+
+    class Watched(Session):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            found.append(self)
+
+    monkeypatch.setattr(manager, "Session", Watched)
+    async with bench_of() as bench:
+        bench.manager.register("spu-2", 2)
+        async with SimulatedSpu(1, bench.address), SimulatedSpu(2, bench.address):
+            await eventually(lambda: len(found) == 2)
+            lateness = found[0]._monitor.lateness
+            assert lateness is not None
+            assert lateness is found[1]._monitor.lateness
+            found[0]._monitor.silent_ticks = 4
+            found[0].close("silent", SessionEnd.SILENT)
+            await eventually(lambda: len(found) == 3)
+            assert lateness.allowed < 7
 
 
 async def test_given_sc_that_does_not_know_the_secret_then_the_link_leaves_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connection_manager.heartbeat import HeartbeatMonitor, Lateness
+from connection_manager.heartbeat import LATELY_S, HeartbeatMonitor, Lateness
 from schemas.wire.tcp_info import Pace
 
 INTERVAL_MS = 250
@@ -82,27 +82,37 @@ def test_quiet(answer_ms: float, ticks: int, quiet: bool) -> None:
     assert monitor.quiet is quiet
 
 
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @pytest.mark.parametrize(
-    ("before", "ticks"),
+    ("before", "passed_s", "ticks"),
     [
-        pytest.param("th" * 9, 3, id="given-a-peer-in-time-then-as-many-as-allowed"),
-        pytest.param("tth" * 9, 3, id="given-a-tick-right-behind-a-word-then-no-more"),
-        pytest.param("ttth", 5, id="given-a-late-peer-then-twice-as-long"),
-        pytest.param("ttthttttth", 9, id="given-a-peer-later-each-time-then-longer-each-time"),
-        pytest.param(
-            "ttth" + "ttttth" + 9 * "t" + "h" + 12 * "t" + "h", 15, id="but-five-times-at-most"
-        ),
-        pytest.param("ttth" + "th" * 117, 5, id="given-it-was-late-lately-then-longer"),
-        pytest.param("ttth" + "th" * 250, 3, id="given-it-was-late-long-ago-then-no-more"),
+        pytest.param("th" * 9, 0, 3, id="given-a-peer-in-time-then-as-many-as-allowed"),
+        pytest.param("tth" * 9, 0, 3, id="given-a-tick-right-behind-a-word-then-no-more"),
+        pytest.param("ttth", 0, 5, id="given-a-late-peer-then-twice-as-long"),
+        pytest.param("ttthttttth", 0, 9, id="given-a-peer-later-each-time-then-longer-each-time"),
+        pytest.param("ttthttttth" + 9 * "t" + "h", 0, 15, id="but-five-times-at-most"),
+        pytest.param("ttth", LATELY_S, 5, id="given-it-was-late-lately-then-longer"),
+        pytest.param("ttth", 2 * LATELY_S, 3, id="given-it-was-late-long-ago-then-no-more"),
+        pytest.param("ttth", 9 * LATELY_S, 3, id="given-nothing-for-long-then-no-more"),
     ],
 )
-def test_given_a_peer_that_was_late_then_it_may_be_late_again(before: str, ticks: int) -> None:
-    monitor = HeartbeatMonitor(3, INTERVAL_MS, Lateness())
+def test_given_a_peer_that_was_late_then_it_may_be_late_again(
+    before: str, passed_s: float, ticks: int
+) -> None:
+    clock = Clock()
+    monitor = HeartbeatMonitor(3, INTERVAL_MS, Lateness(clock))
     for event in before:
         if event == "h":
             monitor.heard()
         else:
             monitor.tick()
+    clock.now_s += passed_s
     assert [monitor.tick() for _ in range(ticks + 1)] == [True] * ticks + [False]
 
 
@@ -112,12 +122,27 @@ def test_given_parts_of_messages_that_came_late_then_longer_too() -> None:
         assert monitor.tick(Pace(0.1, silent_ms))
 
 
-def test_given_a_peer_that_was_given_up_then_the_next_session_has_more_time() -> None:
+def test_given_a_peer_that_was_late_then_all_have_as_long_and_are_quiet_together() -> None:
     lateness = Lateness()
-    first = HeartbeatMonitor(3, INTERVAL_MS, lateness)
-    assert [first.tick() for _ in range(4)] == [True] * 3 + [False]
-    second = HeartbeatMonitor(3, INTERVAL_MS, lateness)
-    assert [second.tick() for _ in range(8)] == [True] * 7 + [False]
+    one, other = (HeartbeatMonitor(3, INTERVAL_MS, lateness) for _ in range(2))
+    for _ in range(3):
+        one.tick()
+        other.tick()
+        other.heard()
+    one.heard()
+    assert not other.quiet
+    assert [(one.tick(), other.tick()) for _ in range(6)] == [(True, True)] * 5 + [(False, False)]
+    assert one.quiet
+    assert other.quiet
+
+
+def test_given_a_peer_on_a_long_line_then_others_have_no_more_time() -> None:
+    lateness = Lateness()
+    far, near = (HeartbeatMonitor(3, INTERVAL_MS, lateness) for _ in range(2))
+    for _ in range(10):
+        assert far.tick(Pace(800, silent_ms=5_000))
+    far.heard()
+    assert [near.tick() for _ in range(4)] == [True] * 3 + [False]
 
 
 def test_given_no_lateness_then_a_peer_that_was_late_has_no_more_time() -> None:
