@@ -182,11 +182,11 @@ class Loss:
 def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
     """Have one SPU lead all partitions, kill it, write to each, and start it again."""
     _until_all(cluster, partitions, _are_live, "live on all SPUs")
-    _send_home(cluster)
-    _until_all(cluster, partitions, _is_home, "led by SPU 0, with all replicas live")
     for index in range(partitions):
         cluster.producer.send(b"before", partition=index)
     cluster.producer.flush()
+    _send_home(cluster)
+    _until_all(cluster, partitions, _is_home, "led by SPU 0, with all replicas live")
     log_begins = cluster.sc.log.stat().st_size
     began, wall = time.perf_counter(), time.time()
     cluster.spus[0].end(signal.SIGKILL)
