@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
 from contextlib import suppress
+
+import pytest
 
 from sc.config import Limits, PrivateLimits, ScConfig
 from sc.main import serve
 from schemas.daemon.daemon import Listen
 from tests.polling import eventually
 from tests.ports import free_ports
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """A daemon tunes the collector of its process: this one has other tests to run."""
+    callbacks, thresholds = list(gc.callbacks), gc.get_threshold()
+    yield
+    gc.callbacks[:] = callbacks
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
 
 
 async def test_given_limits_of_the_private_port_then_they_hold() -> None:
