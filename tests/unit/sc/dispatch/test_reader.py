@@ -420,11 +420,13 @@ async def test_given_a_listing_that_another_one_overtook_then_it_brings_nothing_
     await kv.txn([], [Put(KEYS.leader, b"one")])
     await bench.reader.load()
     ask = kv.range
-    overtaken, held = asyncio.Event(), [True]
+    overtaken, pages = asyncio.Event(), 0
 
     async def listed(*args: Any, **kwargs: Any) -> RangePage:
+        nonlocal pages
         page = await ask(*args, **kwargs)
-        if held.pop() if held else False:
+        pages += 1
+        if pages == 1:
             await overtaken.wait()
         return page
 
