@@ -228,9 +228,6 @@ def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
         state, more = _adopt(state, message.lac, message.log_start)
         return state, (*more, _ack(state, following, gap=gap))
     state = replace(state, log=_stored(log, new))
-    if state.log.last_term == following.term:
-        # It holds all that the leader held when it began, and what the leader held was proven.
-        state = replace(state, proven=True)
     state, more = _adopt(state, message.lac, message.log_start)
     return state, ((AppendBatches(new), *more) if new else more)
 
@@ -334,7 +331,16 @@ def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:
     if start > state.log.start:
         state = replace(state, log=state.log.begin_at(start))
         outputs.append(AdvanceLogStart(start))
-    return state, tuple(outputs)
+    return _proven(state), tuple(outputs)
+
+
+def _proven(state: ReplicaState) -> ReplicaState:
+    """Its log is proven once it holds all that the leader held when it began, for that was proven,
+    and all that the leader says was committed since."""
+    following, log = state.following, state.log
+    if following is None or log.last_term != following.term or following.heard_lac >= log.leo:
+        return state
+    return replace(state, proven=True)
 
 
 def _ack(state: ReplicaState, following: Following, *, gap: bool = False) -> Send:

@@ -3,7 +3,8 @@
 A disk goes back in time if somebody puts a copy of it back, or restores a virtual machine. The log
 on it is whole, but lacks records that were committed since. A leader with such a log would order
 replicas that hold them to discard them. So a replica is unproven from each opening of its log until
-it holds the first record of a leader that it follows, or has passed this test as a leader:
+it holds the first record of a leader that it follows and all that this leader says was committed,
+or has passed this test as a leader:
 
 - it knows its revision from the SC since the opening, and every live replica has answered, or every
   replica has answered; other replicas that are connected get `PROOF_MS`;

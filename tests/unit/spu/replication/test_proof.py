@@ -22,7 +22,15 @@ from spu.replication.events import (
     Tick,
 )
 from spu.replication.history import TermStart
-from spu.replication.messages import Attach, CommitUpdate, LogEnd, Outdated, Reject
+from spu.replication.messages import (
+    Append,
+    Attach,
+    Batch,
+    CommitUpdate,
+    LogEnd,
+    Outdated,
+    Reject,
+)
 from spu.replication.state import (
     AHEAD_MS,
     OLD,
@@ -265,6 +273,40 @@ def test_given_an_old_disk_that_knows_fewer_live_replicas_then_commits_never_nee
     assert dialogue.state.required == {A, B, C}
     dialogue.tell(HardStatePersisted(record.hard_state))
     assert dialogue.state.required == {A, B, C}
+
+
+@pytest.mark.parametrize(
+    ("log", "lac", "proven"),
+    [
+        pytest.param(LOG, 5, True, id="given-all-that-was-committed-then-proven"),
+        pytest.param(LOG, 6, False, id="given-less-than-was-committed-then-not"),
+        pytest.param(
+            LogView(0, 4, 4, (TermStart(3, 0),)),
+            3,
+            False,
+            id="given-no-record-of-the-term-then-not",
+        ),
+    ],
+)
+def test_given_a_follower_that_comes_back_and_nothing_is_written(
+    log: LogView, lac: int, proven: bool
+) -> None:
+    """The last live replica can lead even if it was started again while nobody wrote."""
+    follower = Dialogue(recovered(1, "boot", HardState("b", TERM), log, 3))
+    follower.keep(learned())
+    follower.keep(Received(0, Attach(TERM, 1, "leader")))
+    follower.keep(Received(0, CommitUpdate(TERM, 1, "boot", lac, 0)))
+    assert follower.state.proven is proven
+
+
+def test_given_a_follower_that_catches_up_then_it_is_proven_by_the_last_committed_record() -> None:
+    follower = Dialogue(recovered(1, "boot", HardState("b", TERM), LOG, 3))
+    follower.keep(learned())
+    follower.keep(Received(0, Attach(TERM, 1, "leader")))
+    for base, proven in ((6, False), (7, True)):
+        batch = Batch(base, base + 1, TERM, b"1")
+        follower.keep(Received(0, Append(TERM, 1, "boot", (batch,), 7, 0)))
+        assert follower.state.proven is proven
 
 
 def test_given_a_connected_replica_that_is_silent_then_it_gets_a_second() -> None:
