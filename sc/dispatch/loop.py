@@ -181,8 +181,12 @@ class ControllerLoop:
                         actions = await self._look(key)
                     await self._carry_out_all(actions, cause, incarnation)
             else:
-                with self._counting(actions):
+                with self._counting(actions) as elected:
                     await self._carry_out_all(actions, cause, incarnation)
+                if elected:
+                    # Thousands may have lost their leader: the order to lead goes out before the
+                    # next of them is elected.
+                    self._queue.hasten(key)
         except ConflictError as error:
             self._metrics.conflicts.inc()
             # A moment for the mirror; it never shows revisions of other users of the KV.
@@ -229,8 +233,8 @@ class ControllerLoop:
         raise UnreachableError(f"{key} wants records again and again")
 
     @contextmanager
-    def _counting(self, actions: tuple[Action, ...]) -> Iterator[None]:
-        """Show other reconciles the elected leaders until the mirror shows them.
+    def _counting(self, actions: tuple[Action, ...]) -> Iterator[list[int]]:
+        """Show other reconciles the elected leaders until the mirror shows them. Gives these.
 
         When an SPU is lost, many elections are decided before the first of them is written: from
         the mirror alone, all of them would choose the same SPU.
@@ -243,7 +247,7 @@ class ControllerLoop:
         ]
         self._view.elected.update(elected)
         try:
-            yield
+            yield elected
         finally:
             self._view.elected.subtract(elected)
 

@@ -3,16 +3,18 @@
 An outbox is bounded: one assignment, one order to lead and one tombstone for each partition, and
 one address for each SPU, the newest of each. What is in flight is not sent again, except for
 addresses, which the SPU has requested again. Order within a session: the complete list, then
-addresses of peers, then assignments, then orders to lead, then deletions. When a session ends its
-outbox is dropped: the next session begins with the complete state, and an SPU asks for addresses
-again. Success wakes no controller: the SPU's report does.
+addresses of peers, then orders to lead, then assignments, then deletions. An order to lead waits
+for the assignment of its own partition, but not for others: where thousands have lost their leader,
+the first one leads before the last one is elected. When a session ends its outbox is dropped: the
+next session begins with the complete state, and an SPU asks for addresses again. Success wakes no
+controller: the SPU's report does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -97,12 +99,11 @@ class Outbox:
         elif self.peers is not None:
             found, self.peers = tuple(self.peers.values()), None
             self._send(Peers(peers=found), ())
+        elif leads := _take(self.leads, behind=self.assignments):
+            self._send(LeadPartitions(leads=leads, stamp=self.stamp), leads)
         elif self.assignments:
             batch = _take(self.assignments)
             self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
-        elif self.leads:
-            leads = _take(self.leads)
-            self._send(LeadPartitions(leads=leads, stamp=self.stamp), leads)
         elif self.deletes:
             graves = _take(self.deletes)
             self._send(DeleteReplicas(tombstones=graves, stamp=self.stamp), graves)
@@ -121,9 +122,11 @@ class Outbox:
         return isinstance(sending, Assignment) and sending.revision >= assignment.revision
 
 
-def _take(waiting: dict[str, PartT]) -> tuple[PartT, ...]:
-    """As much as one message holds of what waits, the oldest first."""
-    keys = list(itertools.islice(waiting, MESSAGE_PARTS))
+def _take(waiting: dict[str, PartT], behind: Container[str] = ()) -> tuple[PartT, ...]:
+    """As much as one message holds of what waits, the oldest first, without what goes ``behind``
+    another message."""
+    free = (uid for uid in waiting if uid not in behind)
+    keys = list(itertools.islice(free, MESSAGE_PARTS))
     return tuple(waiting.pop(key) for key in keys)
 
 

@@ -1,8 +1,9 @@
 """Keys that wait to be reconciled: each at most once, and never two workers on one key.
 
 A key that is added while a worker has it is handed out once more afterwards, however often it was
-added. Keys are handed out in the order in which they were added. The queue is bounded by the number
-of keys that exist. `WorkQueueState` is the pure core; `WorkQueue` adds waiting and timers.
+added. Keys are handed out in the order in which they were added, but for those that are hastened.
+The queue is bounded by the number of keys that exist. `WorkQueueState` is the pure core;
+`WorkQueue` adds waiting and timers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ class WorkQueueState:
     """Waiting, active and dirty keys, each with the newest cause for reconciling it.
 
     ``waiting`` is not a plain dict: finding a dict's first key costs a step for each key removed.
+    ``urgent`` are active keys that do not queue up once more.
     """
 
     waiting: OrderedDict[Key, str] = field(default_factory=OrderedDict)
     active: set[Key] = field(default_factory=set)
     dirty: dict[Key, str] = field(default_factory=dict)
+    urgent: set[Key] = field(default_factory=set)
 
     def add(self, key: Key, cause: str) -> None:
         if key in self.active:
@@ -40,15 +43,21 @@ class WorkQueueState:
         return key, cause
 
     def hasten(self, key: Key) -> None:
-        """Hand a key out next, if it waits."""
+        """Hand a key out next, if it waits; an active one when its work ends, if it is added until
+        then."""
         if key in self.waiting:
             self.waiting.move_to_end(key, last=False)
+        elif key in self.active:
+            self.urgent.add(key)
 
     def done(self, key: Key) -> None:
         """The work on an active key ended."""
         self.active.discard(key)
         if (cause := self.dirty.pop(key, None)) is not None:
             self.waiting[key] = cause
+            if key in self.urgent:
+                self.waiting.move_to_end(key, last=False)
+        self.urgent.discard(key)
 
 
 class WorkQueue:
@@ -81,7 +90,8 @@ class WorkQueue:
             self._wake_one()
 
     def hasten(self, key: Key) -> None:
-        """Hand a key out next, if it waits."""
+        """Hand a key out next, if it waits; an active one when its work ends, if it is added until
+        then."""
         self._state.hasten(key)
 
     def add_after(self, key: Key, cause: str, delay_ms: float) -> None:

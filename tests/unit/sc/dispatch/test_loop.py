@@ -22,6 +22,7 @@ from sc.controllers.actions import (
     Read,
     RegisterSpu,
     RemoveSpu,
+    SendLead,
     SessionAction,
     WakeAt,
     WriteStatus,
@@ -33,6 +34,7 @@ from sc.store.local_store import LocalStore
 from sc.store.records import GetRecord, Record, Records, Want
 from sc.store.view import View
 from schemas.causality import current_cause
+from schemas.control.messages import Lead
 from schemas.daemon.metrics import exposition
 from schemas.errors import (
     CompactedError,
@@ -41,6 +43,7 @@ from schemas.errors import (
     InvalidRequestError,
     UnreachableError,
 )
+from schemas.ids import PartitionUid
 from schemas.objects.partition import Partition, PartitionStatus
 from tests.polling import eventually
 from tests.unit.sc.builders import (
@@ -393,6 +396,34 @@ async def test_given_many_elections_at_once_then_each_counts_those_before_it(
         bench.mirrored.set()
         await bench.until(lambda: bench.queue.idle)
     assert not +bench.view.elected
+
+
+async def test_given_many_elections_then_each_order_to_lead_goes_before_the_next_election(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.dispatch.loop.WORKERS", 1)
+    partitions = [led_by_1(number) for number in range(3)]
+    keys = [Key("Partition", partition.name) for partition in partitions]
+    for key, partition, leader in zip(keys, partitions, (2, 1, 2), strict=True):
+        status = partition.status.model_copy(update={"leader": leader})
+        order = Lead(uid=PartitionUid(partition.uid), term=TERM_1, lrs=(live(2),), revision=7)
+        bench.actions[key] = [(WriteStatus(partition, status),), (SendLead(leader, order),)]
+
+    async def write(action: KvAction) -> int:
+        # The mirror shows it.
+        assert isinstance(action, WriteStatus)
+        bench.queue.add(Key("Partition", action.object.name), "changed")
+        return 7
+
+    bench.write = write  # type: ignore[method-assign]
+    async with bench.running():
+        for key in keys:
+            bench.queue.add(key, "c")
+        await bench.until(lambda: bench.log.count("send SendLead") == 3)
+    looks = [line.split()[1] for line in bench.log if line.startswith("look ")]
+    # The second one keeps its leader: that is no election.
+    first, second, third = (partition.name for partition in partitions)
+    assert looks == [first, first, second, third, third, second]
 
 
 async def test_given_recovery_that_begins_between_two_actions_then_the_second_is_decided_anew(

@@ -80,8 +80,18 @@ def drain(outbox: Outbox) -> list[Message]:
                 SendComplete(1, 1, (A0,)),
                 SendAssignment(1, A1),
             ],
-            [assign(A0, complete=True), assign(A1), leads(lead()), deletes(grave(2))],
-            id="given-all-kinds-then-complete-assign-lead-delete",
+            [assign(A0, complete=True), leads(lead()), assign(A1), deletes(grave(2))],
+            id="given-all-kinds-then-complete-lead-assign-delete",
+        ),
+        pytest.param(
+            [
+                SendAssignment(1, A0),
+                SendLead(1, lead()),
+                SendLead(1, lead(1)),
+                SendDelete(1, (grave(2),)),
+            ],
+            [leads(lead(1)), assign(A0), leads(lead()), deletes(grave(2))],
+            id="given-a-lead-then-behind-the-assignment-of-its-own-partition-only",
         ),
         pytest.param(
             [SendAssignment(1, A0), SendAssignment(1, A1), SendAssignment(1, A0_NEWER)],
@@ -133,9 +143,9 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
         outbox.add(action)
     assert drain(outbox) == [
         assign(A0_NEWER),
+        leads(lead()),
         assign(A1),
         leads(lead(1)),
-        leads(lead()),
         deletes(grave(2)),
         deletes(grave(3)),
     ]

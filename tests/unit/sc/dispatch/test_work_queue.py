@@ -24,8 +24,9 @@ def state(
     waiting: dict[Key, str] | None = None,
     active: set[Key] | None = None,
     dirty: dict[Key, str] | None = None,
+    urgent: set[Key] | None = None,
 ) -> WorkQueueState:
-    return WorkQueueState(OrderedDict(waiting or {}), active or set(), dirty or {})
+    return WorkQueueState(OrderedDict(waiting or {}), active or set(), dirty or {}, urgent or set())
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,16 @@ def test_take(before: WorkQueueState, taken: tuple[Key, str] | None, after: Work
             state(active={A, B}, dirty={B: "again"}),
             state(active={B}, dirty={B: "again"}),
             id="given-another-dirty-then-that-one-stays",
+        ),
+        pytest.param(
+            state({B: "b"}, active={A}, dirty={A: "again"}, urgent={A}),
+            state({A: "again", B: "b"}),
+            id="given-urgent-then-before-the-others",
+        ),
+        pytest.param(
+            state({B: "b"}, active={A}, urgent={A}),
+            state({B: "b"}),
+            id="given-urgent-and-clean-then-gone",
         ),
         pytest.param(state(), state(), id="given-never-taken-then-nothing"),
     ],
@@ -225,8 +236,15 @@ async def test_given_hastened_key_then_next(queue: WorkQueue) -> None:
         queue.add(key, key.name)
     queue.hasten(C)
     assert await queue.take() == (C, "c")
+    # One that is at work comes next, but only if there is new work.
     queue.hasten(C)
     assert await queue.take() == (A, "a")
+    queue.add(C, "again")
+    queue.done(C)
+    assert await queue.take() == (C, "again")
+    queue.add(C, "once more")
+    queue.done(C)
+    assert await queue.take() == (B, "b")
 
 
 async def test_given_work_then_length_counts_waiting_and_active(queue: WorkQueue) -> None:
