@@ -29,6 +29,7 @@ from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
     NotFoundError,
+    NotReadyError,
     RunnelError,
 )
 from schemas.objects.kinds import find_kind, full_name
@@ -246,9 +247,14 @@ class Admin(ObjectReads):
         raise AssertionError("a watch does not end by itself")
 
     async def divergent_spus(self) -> tuple[DivergentSpu, ...]:
-        """The SPUs that the SC turns away until an operator decides on a recovery (`recover`)."""
+        """The SPUs that the SC turns away until an operator decides on a recovery (`recover`).
+
+        Raises NotReadyError if no SC leads: nobody knows them then.
+        """
         answer = await self._sc.call("GET", "/v1/cluster")
         with understood("its state"):
+            if answer["office"] is None:
+                raise NotReadyError("no SC leads at the moment; try again in a moment")
             return tuple(map(parse_divergent, answer.get("divergent", ())))
 
     async def recover(self, spu: int) -> int:

@@ -91,9 +91,10 @@ class ClusterAnswer(Model):
     """Address of the cluster's dashboard, if the SC's configuration names one."""
     revision: int
     """The KV revision that this SC shows."""
-    office: Stamp
+    office: Stamp | None
     """The SC that leads: since which KV revision, its random id, and how often the cluster has
-    recovered from a KV that was restored from a backup."""
+    recovered from a KV that was restored from a backup. Null while none does: then `divergent` and
+    `unproven` are not known, and empty."""
     recovering: bool
     """Whether the cluster is recovering: every partition gets a new leader, nothing is deleted."""
     recovery: RecoveryBegun | None

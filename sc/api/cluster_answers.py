@@ -30,7 +30,7 @@ from sc.api.scrape import scrape
 from sc.api.selectors import Selection
 from sc.api.standby import STALE_MS
 from sc.api.statistics import Followed, Wanted
-from sc.controller import KV_AWAY_MS
+from sc.controller import KV_AWAY_MS, Controller
 from sc.mirror import Mirror
 from schemas.control.controllers import ControllerRole, ControllersAnswer
 from schemas.daemon.log_ring import LogRing
@@ -141,7 +141,8 @@ class ClusterAnswers:
         return web.Response(body=scrape(self._mirror, controller), headers=headers)
 
     async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        return self._described()
+        services = self._leading.services
+        return self._described(None if services is None else services.controller)
 
     async def _recover(self, request: web.Request, _route: Route, query: Query) -> web.Response:
         options = read_write_options(request.headers.get(BY_HEADER), request.remote, query)
@@ -149,10 +150,10 @@ class ClusterAnswers:
         await self._leading.as_leader.controller.recoveries.recover(
             wanted.spu, options.by, dry_run=options.dry_run
         )
-        return self._described()
+        return self._described(self._leading.as_leader.controller)
 
-    def _described(self) -> web.Response:
-        answer = cluster_answer(self._leading.as_leader.controller, self._version, self._dashboard)
+    def _described(self, controller: Controller | None) -> web.Response:
+        answer = cluster_answer(self._mirror, controller, self._version, self._dashboard)
         return as_json(answer.model_dump(mode="json", by_alias=True))
 
     async def _controllers(

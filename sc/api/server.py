@@ -36,7 +36,13 @@ from schemas.causality import caused_by, new_cause
 from schemas.daemon.hosts import accepts
 from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import get_logger
-from schemas.errors import InvalidRequestError, NotFoundError, RunnelError, UnauthorizedError
+from schemas.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    RunnelError,
+    UnauthorizedError,
+)
 from schemas.objects.spu import Spu
 
 #: Descriptors that clients leave to the store, to the sessions of SPUs and to ``/proc``.
@@ -116,7 +122,12 @@ class PublicServer:
             query = read_query(route, pairs)
             if self._leading.services is None:
                 if self._proxy is not None and not is_answered_here(route, query):
-                    return await self._proxy.forward(request)
+                    try:
+                        return await self._proxy.forward(request)
+                    except NotReadyError:
+                        # Without this, no client could begin while none leads.
+                        if route.operation is not Operation.CLUSTER:
+                            raise
                 if self._proxy is not None and is_too_old(self._mirror, route):
                     found = await self._proxy.fresher(request)
                     if found is not None:

@@ -139,6 +139,8 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
     if info["version"] != runnel.__version__:
         detail += f"; this command is {runnel.__version__}: use the same version"
         return Check(name, Result.WARNING, detail), info
+    if info["office"] is None:
+        return Check(name, Result.WARNING, f"{detail}; no SC leads at the moment"), info
     return Check(name, Result.OK, detail), info
 
 

@@ -234,6 +234,7 @@ async def test_given_no_leader_then_writes_are_refused_with_when_to_try_again(kv
     async with running_node(kv) as one, running_node(kv) as two:
         leader = await leader_of([one, two])
         (standby,) = others([one, two], leader)
+        described = (await standby.call("GET", "/v1/cluster"))[1]
         # Nobody stands in the place of the one that dies.
         standby.node._turns.stepped_down(standby.mirror.clock_ms())
         await leader.die()
@@ -242,6 +243,22 @@ async def test_given_no_leader_then_writes_are_refused_with_when_to_try_again(kv
         assert (status, error["code"]) == (503, "NOT_READY")
         assert error["details"]["retryAfterMs"] > 0
         assert (await standby.call("GET", "/v1/topics"))[0] == 200
+        # Clients begin by asking for this.
+        status, found = await standby.call("GET", "/v1/cluster")
+        assert (status, found["clusterUid"]) == (200, described["clusterUid"])
+        assert described["office"]["office"]
+        assert found == described | {"office": None, "revision": found["revision"]}
+
+
+async def test_given_no_sc_has_ever_led_then_nothing_is_said_of_the_cluster(kv: KV) -> None:
+    async with running_node(kv) as only:
+        await leader_of([only])
+        only.mirror.identity = None
+        only.node._turns.stepped_down(only.mirror.clock_ms() + 60_000)
+        only.controller.end("it is told to")
+        await eventually(lambda: not only.leads)
+        status, error = await only.call("GET", "/v1/cluster")
+        assert (status, error["code"]) == (503, "NOT_READY")
 
 
 async def test_given_the_leader_dies_then_another_one_leads_and_spus_go_there(

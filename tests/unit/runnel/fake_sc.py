@@ -62,6 +62,7 @@ class FakeSc:
         #: Headers ``Warning`` of the answers to writes.
         self.warnings: list[str] = []
         self.divergent: list[dict[str, Any]] = []
+        self.leads = True
         #: SPUs that an operator believed.
         self.recovered: list[int] = []
         self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -286,7 +287,7 @@ class FakeSc:
             "version": self.version,
             "revision": self._revision,
             "divergent": self.divergent,
-            "office": {"incarnation": len(self.recovered)},
+            "office": {"incarnation": len(self.recovered)} if self.leads else None,
         }
         return web.json_response(info)
 

@@ -146,6 +146,13 @@ def test_given_an_sc_of_another_version_or_not_ready_then_a_warning(
     assert "looking at every object" in looks(command)[f"sc {sc.address}"][1]
 
 
+def test_given_no_sc_leads_then_a_warning(command: CommandLine, sc: FakeSc, spu: FakeSpu) -> None:
+    registered(sc, spu.port)
+    sc.leads = False
+    result, detail = looks(command)[f"sc {sc.address}"]
+    assert (result, detail.rpartition("; ")[2]) == ("warning", "no SC leads at the moment")
+
+
 def test_given_no_sc_then_exit_code_5(command: CommandLine) -> None:
     done = command("cluster", "check", "--sc", "127.0.0.1:1")
     assert done.code == 5

@@ -38,3 +38,12 @@ def test_given_nothing_to_recover_from_then_a_conflict(command: CommandLine, sc:
     sc.divergent = turned_away(3)
     assert command("cluster", "recover", "--yes", "--spu", "9").code == 4
     assert sc.recovered == []
+
+
+def test_given_no_sc_leads_then_it_does_not_say_that_there_is_nothing(
+    command: CommandLine, sc: FakeSc
+) -> None:
+    sc.leads = False
+    done = command("cluster", "recover", "--yes")
+    assert (done.code, sc.recovered) == (5, [])
+    assert "no SC leads" in done.err
