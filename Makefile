@@ -48,7 +48,7 @@ test: setup  ## Tests that must stay under ten minutes on two cores
 	@$(PYTEST) $(PARALLEL) $(SLOWEST)
 
 test-unit: setup  ## Unit tests and the rules of the layout; under a minute on two cores
-	@$(PYTEST) $(PARALLEL) $(SLOWEST) tests/unit tests/architecture
+	@$(BIN)/python -m tests.in_parts --hypothesis-profile brief $(SLOWEST)
 
 # The wheel is installed beside nothing of the sources, and runs what the tests start.
 test-wheel: setup  ## End-to-end tests against an installed wheel of this tree

@@ -1,10 +1,10 @@
-"""How much of a law `make test` tries, and how much `make test-slow`.
+"""How much of a law `make test-unit`, `make test` and `make test-slow` try.
 
-A law that is drawn (hypothesis) is tried with a few examples in `make test` and with many in
-`make test-slow`, which chooses the profile ``thorough``. A law that goes through every byte of a
-file or every crash of a piece of work takes some of them in `make test`, always the same, and all
-in `make test-slow`; it carries the mark ``sampled``. So a change is answered soon, and everything
-is tried before it is released.
+A law that is drawn (hypothesis) is tried with a few examples in `make test`, with fewer in
+`make test-unit` (profile ``brief``), and with many in `make test-slow` (``thorough``). A law that
+goes through every byte of a file or every crash of a piece of work takes some of them in
+`make test`, always the same, fewer in `make test-unit`, and all in `make test-slow`; it carries the
+mark ``sampled``. So a change is answered soon, and everything is tried before it is released.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from typing import Final, TypeVar
 from hypothesis import settings
 
 #: Examples of a law that does not say how many it wants, by profile.
+BRIEF: Final = 5
 QUICK: Final = 25
 THOROUGH: Final = 75
+#: Of so many cases that `make test` takes, `make test-unit` takes one. It is prime for the same
+#: reason as in `sampled`.
+_RARELY: Final = 7
 
 Case = TypeVar("Case")
 
 
 def register_profiles() -> None:
-    """Make both profiles known, and choose the quick one unless the command line says otherwise."""
+    """Make the profiles known, and choose the quick one unless the command line says otherwise."""
     # How long an example takes says something about the machine, and nothing about the law.
+    settings.register_profile("brief", deadline=None, max_examples=BRIEF)
     settings.register_profile("quick", deadline=None, max_examples=QUICK)
     settings.register_profile("thorough", deadline=None, max_examples=THOROUGH)
     settings.load_profile("quick")
@@ -36,12 +41,15 @@ def examples(quick: int) -> int:
 
 
 def sampled(cases: Iterable[Case], *, every: int) -> Iterator[Case]:
-    """The first case and each ``every``-th after it; in `make test-slow`, all of them.
+    """The first case and each ``every``-th after it; in `make test-unit` fewer, and in
+    `make test-slow` all of them. With 1, all of them everywhere.
 
     ``every`` should have no divisor in common with the size of what repeats in the cases, so that
     its parts are all met.
     """
-    return islice(cases, 0, None, 1 if _default() >= THOROUGH else every)
+    if _default() >= THOROUGH or every == 1:
+        return iter(cases)
+    return islice(cases, 0, None, every if _default() >= QUICK else every * _RARELY)
 
 
 def _default() -> int:

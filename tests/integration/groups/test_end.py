@@ -21,9 +21,9 @@ from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import Segment, even, first_epoch
 from schemas.streams.key_space import WHOLE, KeyRange
 from schemas.streams.scaling import scaled
+from tests.integration.groups.stream_world import STREAM, group_of
+from tests.integration.groups.test_reader import EACH, fill
 from tests.unit.runnel.conftest import World
-from tests.unit.runnel.groups.stream_world import STREAM, group_of
-from tests.unit.runnel.groups.test_reader import EACH, fill
 from tests.unit.runnel.streams.test_consumer import Stream, cut, read, some
 
 PER_EPOCH = 3

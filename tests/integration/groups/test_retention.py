@@ -25,9 +25,9 @@ from schemas.errors import (
 )
 from schemas.streams.cuts import StreamCut
 from schemas.streams.epochs import even, first_epoch
+from tests.integration.groups.stream_world import STREAM, group_of
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
-from tests.unit.runnel.groups.stream_world import STREAM, group_of
 from tests.unit.runnel.streams.test_consumer import KEYS, Stream, cut
 
 SEGMENTS = 2

@@ -10,9 +10,9 @@ from runnel.groups.group import NewGroup
 from runnel.groups.unread import Extent, unread_bytes
 from schemas.errors import UnreachableError
 from schemas.streams.epochs import even, first_epoch
+from tests.integration.groups.stream_world import RECORD_BYTES, STREAM, group_of
+from tests.integration.groups.test_reader import EACH, PARTITIONS, SETTINGS, fill
 from tests.unit.runnel.conftest import World
-from tests.unit.runnel.groups.stream_world import RECORD_BYTES, STREAM, group_of
-from tests.unit.runnel.groups.test_reader import EACH, PARTITIONS, SETTINGS, fill
 from tests.unit.runnel.streams.test_consumer import KEYS, Stream
 
 OFFSETS = st.integers(0, 1 << 40)
