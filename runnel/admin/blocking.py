@@ -205,9 +205,16 @@ class BlockingAdmin:
         return self._thread.call(self._admin.replicas(partition))
 
     @blocking_form_of(Admin.wait)
-    def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
+    def wait(
+        self,
+        kind: str,
+        name: str,
+        resolution: str,
+        timeout: float = 60.0,
+        on_state: Callable[[str], None] | None = None,
+    ) -> Object | None:
         """Wait until an object has a resolution, or is deleted (``deleted``; gives None)."""
-        return self._thread.call(self._admin.wait(kind, name, resolution, timeout))
+        return self._thread.call(self._admin.wait(kind, name, resolution, timeout, on_state))
 
     @blocking_form_of(Admin.elect)
     def elect(

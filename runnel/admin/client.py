@@ -183,10 +183,16 @@ class Admin(ObjectReads):
             return History(entries, bool(answer["complete"]))
 
     async def wait(
-        self, kind: str, name: str, resolution: str, timeout: float = 60.0
+        self,
+        kind: str,
+        name: str,
+        resolution: str,
+        timeout: float = 60.0,
+        on_state: Callable[[str], None] | None = None,
     ) -> Object | None:
         """Wait until an object has a resolution, or is deleted (``deleted``; gives None).
 
+        ``on_state`` is called with what is missing, in words, and again when that changes.
         A resolution counts only if it is about the object's current spec, not an earlier one.
         Raises DeadlineExceededError after ``timeout`` seconds, with the current state;
         NotFoundError if the object does not exist or is deleted meanwhile; InvalidRequestError for
@@ -195,7 +201,9 @@ class Admin(ObjectReads):
         """
         cls = find_kind(kind)
         wanted = find_resolution(cls, resolution)
-        return await wait_for(self._sc, cls, full_name(cls, name), wanted, timeout, _random)
+        return await wait_for(
+            self._sc, cls, full_name(cls, name), wanted, timeout, _random, on_state
+        )
 
     async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
         """The last reports of a partition's replicas, by its name. Raises NotFoundError."""

@@ -34,10 +34,12 @@ async def wait_for(
     wanted: str,
     timeout: float,
     random: Callable[[], float],
+    on_state: Callable[[str], None] | None = None,
 ) -> Object | None:
     """See `runnel.admin.client.Admin.wait`; ``wanted`` is from
     `runnel.admin.states.find_resolution`."""
-    wait = _Wait(sc, random, f"{cls.kind_name().lower()} {name!r}", wanted, timeout)
+    label = f"{cls.kind_name().lower()} {name!r}"
+    wait = _Wait(sc, random, label, wanted, timeout, on_state)
     if wanted == WRITABLE:
         await wait.until_the_sc_knows()
     if cls is Topic and wanted in (WRITABLE, SEALED):
@@ -69,13 +71,20 @@ class _Wait:
     """
 
     def __init__(
-        self, sc: ScClient, random: Callable[[], float], label: str, wanted: str, timeout_s: float
+        self,
+        sc: ScClient,
+        random: Callable[[], float],
+        label: str,
+        wanted: str,
+        timeout_s: float,
+        on_state: Callable[[str], None] | None,
     ) -> None:
         self._sc = sc
         self._random = random
         self._label = label
         self._wanted = wanted
         self._timeout_s = timeout_s
+        self._on_state = on_state
         self._deadline = asyncio.get_running_loop().time() + timeout_s
 
     async def until(self, cls: type[Object], name: str, wanted: str) -> Object | None:
@@ -95,10 +104,12 @@ class _Wait:
         obj, state = found, _sentence(found, generation)
         if _arrived(obj, wanted, generation):
             return obj
+        self._say(label, state)
 
         def lost(error: RunnelError) -> None:
             nonlocal state
             state = f"{_sentence(obj, generation)}, and since then: {error.message}"
+            self._say(label, state)
 
         query = {"fieldSelector": f"metadata.name={name}"}
         watch = Watch(self._sc, cls, query, self._random, patient=True, on_trouble=lost)
@@ -112,12 +123,14 @@ class _Wait:
                     obj, state = current, _sentence(current, generation)
                     if _arrived(obj, wanted, generation):
                         return obj
+                    self._say(label, state)
                     async for event in watch:
                         if event.type == "deleted":
                             break
                         obj, state = event.object, _sentence(event.object, generation)
                         if _arrived(obj, wanted, generation):
                             return obj
+                        self._say(label, state)
                 if wanted == DELETED:
                     return None
                 raise NotFoundError(f"{label} was deleted while waiting for it")
@@ -133,6 +146,10 @@ class _Wait:
             raise self.too_late(f"it is not known: {error.message}") from error
         except RetryableError as error:
             raise self.too_late(f"what the SC shows may be old: {error.message}") from error
+
+    def _say(self, label: str, state: str) -> None:
+        if self._on_state is not None:
+            self._on_state(f"{label} {state}")
 
     def too_late(self, state: str) -> DeadlineExceededError:
         """The error once the deadline is over, with the state of what is missing."""

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from runnel.cli.connection import administered
-from runnel.cli.failure import stderr
+from runnel.cli.progress import progress
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError
 from schemas.objects.spu import Spu
 
@@ -29,7 +29,7 @@ def drain(
             return
         deadline = time.monotonic() + timeout_s
         said = "it begins"
-        with stderr().status(f"draining {name}") as spinner:
+        with progress(f"draining {name}") as update:
             while time.monotonic() < deadline:
                 try:
                     found = cluster.get(Spu.PLURAL, name)
@@ -44,7 +44,7 @@ def drain(
                         print(f"spu/{name} is drained: {_what_next(found)}")
                         return
                     said = found.status.reason or said
-                spinner.update(f"draining {name}: {said}")
+                update(f"draining {name}: {said}")
                 time.sleep(_LOOK_S)
     raise DeadlineExceededError(
         f"spu {name!r} is not drained after {timeout_s:g} s, and goes on draining: {said}; to have"

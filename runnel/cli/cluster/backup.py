@@ -11,7 +11,8 @@ import typer
 
 from runnel.cli.cluster.local import DataDirOption, local_cluster, print_notes
 from runnel.cli.connection import who
-from runnel.cli.failure import say, stderr
+from runnel.cli.failure import say
+from runnel.cli.progress import progress
 from runnel.cli.render import count
 from runnel.local import metadata, offline_admin
 from schemas.daemon.kv_url import without_password
@@ -55,11 +56,11 @@ def backup(
     """
     if (source is None) != (name is None):
         raise InvalidRequestError("--from and --name go together")
-    with stderr().status("backing up the cluster") as spinner:
+    with progress("backing up the cluster") as update:
         if source is not None and name is not None:
-            done = offline_admin.back_up_kv(source, name, file, spinner.update)
+            done = offline_admin.back_up_kv(source, name, file, update)
         else:
-            done = metadata.back_up(local_cluster(data_dir), file, spinner.update)
+            done = metadata.back_up(local_cluster(data_dir), file, update)
     print(
         f"wrote {file}: {done['keys']:,} keys ({done['bytes']:,} bytes) at revision"
         f" {done['revision']:,}, sha256 {done['sha256'][:16]}…"
@@ -91,11 +92,11 @@ def restore(
     """
     cluster = None if kv is not None else local_cluster(data_dir)
     notes: list[str] = []
-    with stderr().status("looking at the backup") as spinner:
+    with progress("looking at the backup") as update:
         if cluster is not None:
-            found = metadata.restore(cluster, file, spinner.update, by=who(), dry_run=True)
+            found = metadata.restore(cluster, file, update, by=who(), dry_run=True)
         else:
-            found = offline_admin.restore_kv(file, str(kv), spinner.update, by=who(), dry_run=True)
+            found = offline_admin.restore_kv(file, str(kv), update, by=who(), dry_run=True)
     if dry_run:
         print(f"{file} is whole: {_content(found)}")
         print(_effect(found, _store(kv)))
@@ -104,14 +105,12 @@ def restore(
         _ask(found, _store(kv))
     begin = time.monotonic()
     try:
-        with stderr().status("restoring the cluster") as spinner:
+        with progress("restoring the cluster") as update:
             if cluster is not None:
-                done = metadata.restore(cluster, file, spinner.update, by=who(), dry_run=False)
+                done = metadata.restore(cluster, file, update, by=who(), dry_run=False)
                 notes = cluster.notes
             else:
-                done = offline_admin.restore_kv(
-                    file, str(kv), spinner.update, by=who(), may_replace=True
-                )
+                done = offline_admin.restore_kv(file, str(kv), update, by=who(), may_replace=True)
     except KeyboardInterrupt:
         say("the restore is not complete: run it again, or the SC may not start")
         raise

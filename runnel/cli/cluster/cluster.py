@@ -19,7 +19,8 @@ from runnel.cli.cluster.migrate import migrate
 from runnel.cli.cluster.rebalance import rebalance
 from runnel.cli.cluster.recover import recover
 from runnel.cli.contexts import note_override
-from runnel.cli.failure import say, stderr
+from runnel.cli.failure import say
+from runnel.cli.progress import progress
 from runnel.cli.render import TableOutput, count, print_rows
 from runnel.contexts import load_contexts
 from runnel.local.cluster import ClusterDaemons
@@ -75,8 +76,8 @@ def start(
     before = load_contexts().current
     spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()
-    with stderr().status("starting the cluster") as spinner:
-        started = cluster.start(plan, spinner.update)
+    with progress("starting the cluster") as update:
+        started = cluster.start(plan, update)
     if not started:
         print(f"the cluster is already running: SC at {plan.sc_address}, {spus_text}")
         _print_dashboard(cluster)
@@ -134,7 +135,7 @@ def status(
 def stop(data_dir: DataDirOption = None) -> None:
     """Stop the local cluster; its data stays."""
     cluster = local_cluster(data_dir)
-    with stderr().status("stopping the cluster"):
+    with progress("stopping the cluster"):
         stopped = cluster.stop()
     if stopped:
         print(f"stopped {', '.join(stopped)}; the data stays in {cluster.data_dir}")
@@ -156,12 +157,12 @@ def restart(
     replicas are live again. With --no-rolling, all stop, and all start.
     """
     cluster = local_cluster(data_dir)
-    with stderr().status("restarting the cluster") as spinner:
+    with progress("restarting the cluster") as update:
         if rolling:
-            restarted = cluster.restart(spinner.update)
+            restarted = cluster.restart(update)
         else:
             restarted = cluster.stop()
-            cluster.start(cluster.plan(), spinner.update, remember=False)
+            cluster.start(cluster.plan(), update, remember=False)
     print(f"restarted {', '.join(restarted)}")
 
 

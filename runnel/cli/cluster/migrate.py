@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runnel.cli.cluster.local import DataDirOption, local_cluster, print_notes
-from runnel.cli.failure import stderr
+from runnel.cli.progress import progress
 from runnel.local import metadata, offline_admin
 from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
@@ -41,14 +41,12 @@ def migrate(
         raise InvalidRequestError("--from and --name go together")
     begin = time.monotonic()
     notes: list[str] = []
-    with stderr().status("moving the cluster") as spinner:
+    with progress("moving the cluster") as update:
         if source is not None and name is not None:
-            moved: dict[str, Any] | None = offline_admin.migrate_kv(
-                source, kv, name, spinner.update
-            )
+            moved: dict[str, Any] | None = offline_admin.migrate_kv(source, kv, name, update)
         else:
             cluster = local_cluster(data_dir)
-            moved = metadata.migrate(cluster, kv, spinner.update)
+            moved = metadata.migrate(cluster, kv, update)
             notes = cluster.notes
     took = time.monotonic() - begin
     to = without_password(kv)

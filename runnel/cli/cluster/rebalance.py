@@ -10,7 +10,7 @@ import typer
 
 from runnel.cli.arguments import ScOption
 from runnel.cli.connection import administered
-from runnel.cli.failure import stderr
+from runnel.cli.progress import progress
 from runnel.cli.render import count
 from schemas.errors import DeadlineExceededError, RetryableError
 from schemas.objects.metadata import Metadata
@@ -76,7 +76,7 @@ def _until(
 ) -> RebalanceStatus:
     deadline = time.monotonic() + timeout_s
     said = "it has not begun"
-    with stderr().status("rebalancing") as spinner:
+    with progress("rebalancing") as update:
         while time.monotonic() < deadline:
             try:
                 found = cluster.get(Rebalance.PLURAL, name)
@@ -90,7 +90,7 @@ def _until(
                 left = found.status.left
                 more = "" if left is None else f": {count(left, 'partition')} left"
                 said = f"{found.status.reason or said}{more}"
-            spinner.update(f"rebalancing: {said}")
+            update(f"rebalancing: {said}")
             time.sleep(_LOOK_S)
     raise DeadlineExceededError(
         f"{name} is not {wanted.value} after {timeout_s:g} s, and goes on: {said}; to end it:"

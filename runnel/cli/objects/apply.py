@@ -23,6 +23,7 @@ from runnel.cli.arguments import (
 from runnel.cli.connection import administered
 from runnel.cli.failure import warn
 from runnel.cli.objects.pipeline_options import check_pipelines
+from runnel.cli.progress import progress
 from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -92,7 +93,8 @@ def apply(
         for item in loaded if wait_for_it and not dry_run else ():
             kind = item.object.PLURAL
             if (works := _WORKS.get(kind)) is not None:
-                cluster.wait(kind, item.object.name, works, timeout=seconds)
+                with progress(f"waiting for {kind}/{item.object.name}") as update:
+                    cluster.wait(kind, item.object.name, works, seconds, update)
 
 
 @create_app.command("topic")
@@ -329,7 +331,8 @@ def delete(
             try:
                 if wait_for_it and not dry_run:
                     left_s = max(0.0, due_s - time.monotonic())
-                    cluster.wait(cls.PLURAL, target, "deleted", timeout=left_s)
+                    with progress(f"waiting for {label} to be gone") as update:
+                        cluster.wait(cls.PLURAL, target, "deleted", left_s, update)
             except RunnelError as error:
                 # All of them had this time together.
                 error.message = error.message.replace(f"after {left_s:g} s", f"after {seconds:g} s")
@@ -386,6 +389,6 @@ def wait(
     it has a leader and nothing keeps it from committing; a topic, if all its partitions are.
     """
     seconds = parse_timeout(timeout)
-    with administered(sc) as cluster:
-        cluster.wait(kind, name, condition, timeout=seconds)
+    with administered(sc) as cluster, progress(f"waiting for {kind}/{name}") as update:
+        cluster.wait(kind, name, condition, seconds, update)
     print(f"{find_kind(kind).kind_name().lower()}/{name} {condition}")

@@ -12,6 +12,7 @@ import typer
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption, TimeoutOption, parse_cut, parse_timeout
 from runnel.cli.connection import administered, connected
+from runnel.cli.progress import progress
 from runnel.cli.render import age, count, print_rows
 from schemas.control.streams import ScalingEvent
 from schemas.errors import InvalidRequestError, NotFoundError
@@ -91,7 +92,8 @@ def scale(
         if not seal:
             print(f"stream {of.name} unchanged: {count(len(now.segments), 'segment')}")
             return
-        done = of.scale(*request_of(seal, into), timeout=seconds)
+        with progress(f"scaling stream {of.name}: new segments get leaders, old ones are sealed"):
+            done = of.scale(*request_of(seal, into), timeout=seconds)
         after = of.epoch(done.epoch)
     print(
         f"stream {of.name} scaled from {len(now.segments):,} to"
@@ -121,7 +123,8 @@ def seal(
         of.epoch()
         if not yes:
             _ask_to_seal(of.name)
-        of.seal(timeout=seconds)
+        with progress(f"sealing stream {of.name}"):
+            of.seal(timeout=seconds)
     print(f"stream {of.name} sealed")
 
 
@@ -155,7 +158,8 @@ def truncate(
         of.epoch()
         if not yes:
             _ask_to_truncate(of.name)
-        of.truncate(place, timeout=seconds)
+        with progress(f"truncating stream {of.name}"):
+            of.truncate(place, timeout=seconds)
     print(f"stream {of.name} truncated; it begins with {_places(place)}")
 
 

@@ -138,7 +138,9 @@ def test_given_one_that_does_not_go_in_time_then_delete_waits_for_the_others_all
 ) -> None:
     now_s, waited = 100.0, list[float]()
 
-    def wait(_: BlockingAdmin, _kind: str, name: str, _wanted: str, timeout: float) -> None:
+    def wait(
+        _: BlockingAdmin, _kind: str, name: str, _wanted: str, timeout: float, _on_state: object
+    ) -> None:
         nonlocal now_s
         waited.append(timeout)
         now_s += 50
