@@ -75,7 +75,7 @@ def test_given_a_manifest_then_more_segments_are_made(cluster: Command) -> None:
     cluster("wait", "stream", "clicks", "--for", "active")
     cluster("stream", "scale", "clicks", "--segments", "5")
     few = cluster.fails("stream", "scale", "clicks", "--segments", "2", code=2)
-    assert "fewer than spec.scaling.minSegments (3)" in few
+    assert "--segments: 2 segments would be left, fewer than spec.scaling.minSegments (3)" in few
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Segments that a message names.
 SHOWN: Final = 5
+#: How an error begins that is about the ranges of a request: the command has options for them.
+_INTO: Final = re.compile(r"^into(\[\d+\])?:")
+
 app = typer.Typer(
     help="Show the segments of a stream, scale, truncate or seal it.", no_args_is_help=True
 )
@@ -93,7 +97,12 @@ def scale(
             print(f"stream {of.name} unchanged: {count(len(now.segments), 'segment')}")
             return
         with progress(f"scaling stream {of.name}: new segments get leaders, old ones are sealed"):
-            done = of.scale(*request_of(seal, into), timeout=seconds)
+            try:
+                done = of.scale(*request_of(seal, into), timeout=seconds)
+            except InvalidRequestError as error:
+                option = "--segments" if segments else "--parts" if split else "--merge"
+                error.message = _INTO.sub(f"{option}:", error.message)
+                raise
         after = of.epoch(done.epoch)
     print(
         f"stream {of.name} scaled from {len(now.segments):,} to"
