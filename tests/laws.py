@@ -17,11 +17,13 @@ from hypothesis import settings
 
 #: Examples of a law that does not say how many it wants, by profile.
 BRIEF: Final = 5
+#: The first example is the simplest, so fewer would try little.
+LEAST: Final = 3
 QUICK: Final = 25
 THOROUGH: Final = 75
 #: Of so many cases that `make test` takes, `make test-unit` takes one. It is prime for the same
 #: reason as in `sampled`.
-_RARELY: Final = 7
+_RARELY: Final = 3
 
 Case = TypeVar("Case")
 
@@ -37,7 +39,7 @@ def register_profiles() -> None:
 
 def examples(quick: int) -> int:
     """How many examples a law takes for which `make test` tries ``quick``."""
-    return max(1, quick * _default() // QUICK)
+    return max(min(LEAST, quick), quick * _default() // QUICK)
 
 
 def sampled(cases: Iterable[Case], *, every: int) -> Iterator[Case]:

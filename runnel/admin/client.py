@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import UNCLEAN_ELECTION, Partition
 
 _APPLY_ATTEMPTS: Final = 5
+_ASK_AGAIN_S: Final = 0.2
 _DRY: Final = {"dryRun": "true"}
 _random = secrets.SystemRandom().random
 
@@ -257,12 +259,14 @@ class Admin(ObjectReads):
     async def divergent_spus(self) -> tuple[DivergentSpu, ...]:
         """The SPUs that the SC turns away until an operator decides on a recovery (`recover`).
 
-        Raises NotReadyError if no SC leads: nobody knows them then.
+        Raises NotReadyError if no SC leads for a while: nobody knows them then.
         """
-        answer = await self._sc.call("GET", "/v1/cluster")
-        with understood("its state"):
-            if answer["office"] is None:
+        deadline_s = time.monotonic() + self._sc.not_ready_s
+        while (answer := await self._sc.call("GET", "/v1/cluster")).get("office") is None:
+            if time.monotonic() > deadline_s:
                 raise NotReadyError("no SC leads at the moment; try again in a moment")
+            await asyncio.sleep(_ASK_AGAIN_S)
+        with understood("its state"):
             return tuple(map(parse_divergent, answer.get("divergent", ())))
 
     async def recover(self, spu: int) -> int:

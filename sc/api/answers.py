@@ -93,8 +93,8 @@ class ClusterAnswer(Model):
     """The KV revision that this SC shows."""
     office: Stamp | None
     """The SC that leads: since which KV revision, its random id, and how often the cluster has
-    recovered from a KV that was restored from a backup. Null while none does: then `divergent` and
-    `unproven` are not known, and empty."""
+    recovered from a KV that was restored from a backup. Null if this one does not, and has no
+    answer of one that does: then `divergent` and `unproven` are not known, and empty."""
     recovering: bool
     """Whether the cluster is recovering: every partition gets a new leader, nothing is deleted."""
     recovery: RecoveryBegun | None

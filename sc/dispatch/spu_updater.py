@@ -5,9 +5,10 @@ one address for each SPU, the newest of each. What is in flight is not sent agai
 addresses, which the SPU has requested again. Order within a session: the complete list, then
 addresses of peers, then orders to lead, then assignments, then deletions. An order to lead waits
 for the assignment of its own partition, but not for others: where thousands have lost their leader,
-the first one leads before the last one is elected. When a session ends its outbox is dropped: the
-next session begins with the complete state, and an SPU asks for addresses again. Success wakes no
-controller: the SPU's report does.
+the first one leads before the last one is elected. Orders to lead that an SPU refuses again and
+again keep nothing else waiting: another kind has its turn after them. When a session ends its
+outbox is dropped: the next session begins with the complete state, and an SPU asks for addresses
+again. Success wakes no controller: the SPU's report does.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Outbox:
     #: None if the SPU has not asked; an empty answer is an answer, too.
     peers: dict[int, Peer] | None = None
     sending: Message | None = None
+    #: Whether the last turn was that of orders to lead.
+    _led: bool = False
     #: What of each partition is in ``sending``, by uid.
     _in_flight: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
 
@@ -99,7 +102,7 @@ class Outbox:
         elif self.peers is not None:
             found, self.peers = tuple(self.peers.values()), None
             self._send(Peers(peers=found), ())
-        elif leads := _take(self.leads, behind=self.assignments):
+        elif leads := self._take_leads():
             self._send(LeadPartitions(leads=leads, stamp=self.stamp), leads)
         elif self.assignments:
             batch = _take(self.assignments)
@@ -108,6 +111,14 @@ class Outbox:
             graves = _take(self.deletes)
             self._send(DeleteReplicas(tombstones=graves, stamp=self.stamp), graves)
         return self.sending
+
+    def _take_leads(self) -> tuple[Lead, ...]:
+        if self._led and (self.assignments or self.deletes):
+            self._led = False
+            return ()
+        leads = _take(self.leads, behind=self.assignments)
+        self._led = bool(leads)
+        return leads
 
     def sent(self) -> None:
         self.sending = None

@@ -79,7 +79,10 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
             Check("cluster", Result.FAILED, f"the SCs belong to different clusters: {named}")
         )
         return checks, True
-    address, info = answers[0]
+    address, info = next((one for one in answers if one[1]["office"] is not None), answers[0])
+    if info["office"] is None:
+        said = "no SC leads: nothing is elected or changed, and what follows may be old"
+        checks.append(Check("leader", Result.FAILED, said))
     client = ScClient((address,))
     try:
         admin = Admin(client)
@@ -140,7 +143,7 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
         detail += f"; this command is {runnel.__version__}: use the same version"
         return Check(name, Result.WARNING, detail), info
     if info["office"] is None:
-        return Check(name, Result.WARNING, f"{detail}; no SC leads at the moment"), info
+        return Check(name, Result.WARNING, f"{detail}; it has no answer of one that leads"), info
     return Check(name, Result.OK, detail), info
 
 

@@ -1,4 +1,4 @@
-"""Collecting when there is neither an SC nor a working directory."""
+"""Collecting when there is no SC, or none that leads, and no working directory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from runnel.admin.http import ScClient
 from runnel.diagnostics.archive import open_archive
 from runnel.diagnostics.collect import Source, collect
 from runnel.diagnostics.redaction import Redactor
-from runnel.net.address import Address
+from runnel.net.address import Address, parse_address
 from tests.ports import free_ports
+from tests.unit.runnel.fake_sc import FakeSc
 
 
 async def _check() -> Sequence[Mapping[str, str]]:
@@ -40,3 +42,25 @@ def test_given_a_working_directory_that_was_deleted_then_it_goes_on(
         assert member is not None
         (disk,) = json.loads(member.read())["disks"]
     assert disk["directory"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(("leads", "waits"), [(True, True), (False, False)])
+async def test_given_no_sc_that_leads_then_no_question_waits_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leads: bool, waits: bool
+) -> None:
+    """There are hundreds of them."""
+    patience: list[float] = []
+
+    async def statistics(client: ScClient) -> dict[str, object]:
+        patience.append(client.not_ready_s)
+        return {}
+
+    monkeypatch.setattr("runnel.diagnostics.collect._statistics", statistics)
+    sc = FakeSc()
+    sc.leads = leads
+    await sc.start()
+    source = Source((parse_address(sc.address),), "test", _check)
+    with open_archive(tmp_path / "a.tar.gz", Redactor(), datetime.now(UTC)) as archive:
+        await collect(source, archive, lambda _: None)
+    await sc.stop()
+    assert [one > 0 for one in patience] == [waits]

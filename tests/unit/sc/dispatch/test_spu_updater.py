@@ -151,6 +151,24 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
     ]
 
 
+def test_given_orders_to_lead_that_are_refused_again_and_again_then_the_rest_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
+    outbox = Outbox(STAMP)
+    outbox.add(SendDelete(1, (grave(2),)))
+    sent: list[Message | None] = []
+    for number in range(4):
+        # The controller asks for both again, while one of them is on its way.
+        for order in (lead(), lead(1)):
+            outbox.add(SendLead(1, order))
+        if number == 2:
+            outbox.add(SendAssignment(1, A0))
+        sent.append(outbox.next())
+        outbox.sent()
+    assert sent == [leads(lead()), deletes(grave(2)), leads(lead(1)), assign(A0)]
+
+
 def test_given_a_replica_comes_back_then_no_order_to_delete_its_predecessor_follows() -> None:
     outbox = Outbox(STAMP)
     outbox.add(SendDelete(1, (grave(), grave(1))))

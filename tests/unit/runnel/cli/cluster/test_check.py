@@ -146,11 +146,29 @@ def test_given_an_sc_of_another_version_or_not_ready_then_a_warning(
     assert "looking at every object" in looks(command)[f"sc {sc.address}"][1]
 
 
-def test_given_no_sc_leads_then_a_warning(command: CommandLine, sc: FakeSc, spu: FakeSpu) -> None:
+def test_given_no_sc_leads_then_failed(command: CommandLine, sc: FakeSc, spu: FakeSpu) -> None:
     registered(sc, spu.port)
     sc.leads = False
-    result, detail = looks(command)[f"sc {sc.address}"]
-    assert (result, detail.rpartition("; ")[2]) == ("warning", "no SC leads at the moment")
+    found = looks(command)
+    assert found[f"sc {sc.address}"][0] == "warning"
+    assert found["leader"][0] == "failed"
+    assert found["endpoint edge"][0] == "ok"
+
+
+def test_given_a_standby_without_an_answer_of_the_leader_then_the_leader_is_believed(
+    command: CommandLine, sc: FakeSc
+) -> None:
+    """The standby does not know which SPUs are turned away."""
+    thread, standby = LoopThread("standby"), FakeSc()
+    standby.leads = False
+    thread.call(standby.start())
+    sc.divergent = [{"spu": 3, "why": "it has seen more", "incarnation": 5}]
+    done = command("cluster", "check", "--sc", f"{standby.address},{sc.address}", "-o", "json")
+    thread.call(standby.stop())
+    thread.stop()
+    found = {row["check"]: row["result"] for row in json.loads(done.out)["checks"]}
+    assert found["recovery from SPU 3"] == "failed"
+    assert "leader" not in found
 
 
 def test_given_no_sc_then_exit_code_5(command: CommandLine) -> None:

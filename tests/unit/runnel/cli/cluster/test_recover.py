@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.runnel.cli.conftest import CommandLine
 from tests.unit.runnel.fake_sc import FakeSc
 
@@ -41,8 +43,9 @@ def test_given_nothing_to_recover_from_then_a_conflict(command: CommandLine, sc:
 
 
 def test_given_no_sc_leads_then_it_does_not_say_that_there_is_nothing(
-    command: CommandLine, sc: FakeSc
+    command: CommandLine, sc: FakeSc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("runnel.admin.calls.NOT_READY_S", 0.0)
     sc.leads = False
     done = command("cluster", "recover", "--yes")
     assert (done.code, sc.recovered) == (5, [])
