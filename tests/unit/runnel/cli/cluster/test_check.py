@@ -102,7 +102,7 @@ def test_given_a_managed_spu_that_is_away_then_its_group_and_its_log_are_named(
 def test_given_somebody_silent_there_then_failed(
     command: CommandLine, sc: FakeSc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(examination, "PATIENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         registered(sc, silent.getsockname()[1])
         result, detail = looks(command)["endpoint edge"]
