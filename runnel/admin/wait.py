@@ -104,7 +104,6 @@ class _Wait:
         obj, state = found, _sentence(found, generation)
         if _arrived(obj, wanted, generation):
             return obj
-        self._say(label, state)
 
         def lost(error: RunnelError) -> None:
             nonlocal state

@@ -108,6 +108,19 @@ def test_done(before: WorkQueueState, after: WorkQueueState) -> None:
     assert before == after
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(state({B: "b", A: "a"}), state({A: "a", B: "b"}), id="waiting-then-first"),
+        pytest.param(state(active={A}), state(active={A}, urgent={A}), id="active-then-urgent"),
+        pytest.param(state({B: "b"}), state({B: "b"}), id="neither-then-nothing"),
+    ],
+)
+def test_hasten(before: WorkQueueState, after: WorkQueueState) -> None:
+    before.hasten(A)
+    assert before == after
+
+
 class QueueUse(RuleBasedStateMachine):
     """Workers and wishes in any order: no key twice at work, none forgotten."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -133,15 +135,33 @@ def test_given_an_sc_that_goes_away_then_delete_says_what_it_did_and_what_it_did
     )
 
 
+def test_given_a_wait_then_it_is_said_what_for(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def progress(text: str) -> Iterator[Callable[[str], None]]:
+        said.append(text)
+        yield said.append
+
+    monkeypatch.setattr("runnel.cli.objects.apply.progress", progress)
+    command.sc.add_topic("a")
+    command.sc.add_partition("a")
+    assert command("wait", "topic", "a", "--for", "sealed", "--timeout", "300ms").code == 5
+    assert said == ["waiting for topic/a", "partition 'a-0' is online"]
+
+
 def test_given_one_that_does_not_go_in_time_then_delete_waits_for_the_others_all_the_same(
     command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s, waited = 100.0, list[float]()
 
     def wait(
-        _: BlockingAdmin, _kind: str, name: str, _wanted: str, timeout: float, _on_state: object
+        _: BlockingAdmin, _kind: str, name: str, _wanted: str, timeout: float, on_state: object
     ) -> None:
         nonlocal now_s
+        assert callable(on_state)
         waited.append(timeout)
         now_s += 50
         if name != "a":
