@@ -53,6 +53,7 @@ FRESH_S: Final = 1.0
 #: How long a call waits for an SC to be elected (twice the time of a lease, and more), or for
 #: anything else that an SC says to ask again for.
 NOT_READY_S: Final = 15.0
+_NUMBER: Final = re.compile(r"\d+")
 #: How long after an answer that did not come a repeatable request is sent again.
 UNKNOWN_S: Final = 0.5
 #: The header with what the SC warns of, once for each warning.
@@ -91,18 +92,18 @@ class ScCalls(ABC):
         #: How long a call waits while an SC says that it would have to wait.
         self.not_ready_s = NOT_READY_S
         self.by = _header(by or DEFAULT_BY)
-        #: What the last answer to a question warned of.
+        #: What the last answer to a question warned of, without its numbers.
         self._warned: set[str] = set()
         #: When the SC that is asked first has answered last, on the monotonic clock.
         self._answered_s = -FRESH_S
 
     def warn(self, method: str, headers: Iterable[str]) -> None:
-        """Pass on what an answer warns of. What answers to questions repeat is passed on once: a
-        client may ask the same every moment."""
-        found = parse_warnings(headers)
+        """Pass on what an answer warns of. What answers to questions repeat is passed on once, also
+        if it now says of how many seconds: a client may ask the same every moment."""
+        found = {_NUMBER.sub("#", text): text for text in parse_warnings(headers)}
         told = self._warned if method == "GET" else set()
-        for text in found:
-            if text not in told:
+        for kind, text in found.items():
+            if kind not in told:
                 self.on_warning(text)
         if method == "GET":
             self._warned = set(found)

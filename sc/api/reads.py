@@ -10,7 +10,7 @@ from sc.api.history import history
 from sc.api.listing import Page, Place, check_ours, read_page
 from sc.api.selectors import Selection
 from sc.mirror import Mirror
-from schemas.errors import NotFoundError
+from schemas.errors import NotFoundError, NotReadyError
 from schemas.objects.metadata import Object
 
 
@@ -64,7 +64,11 @@ class ObjectReads:
         return Page([self._as_now(obj) for obj in page.items], page.revision, page.following)
 
     async def history(self, cls: type[Object], name: str, limit: int) -> History:
-        """The last writes of an object. Raises NotFoundError."""
+        """The last writes of an object. Raises NotFoundError, and NotReadyError while the KV, which
+        keeps them, is known to be away: each version would wait for it."""
+        health = self._mirror.kv_health
+        if health.away_ms:
+            raise NotReadyError(f"the KV keeps the history: {health.trouble}")
         label = f"{cls.kind_name()} {name!r}"
         return await history(
             self._mirror.kv, self._mirror.keys.object(cls.PLURAL, name), label, limit

@@ -17,6 +17,7 @@ from runnel.cli.arguments import (
 )
 from runnel.cli.connection import connected
 from runnel.cli.partition.offsets import offsets
+from runnel.cli.progress import progress
 from runnel.cli.render import print_rows
 from runnel.cli.times import parse_time
 from schemas.errors import InvalidRequestError
@@ -64,12 +65,14 @@ def truncate(
     wanted = _wanted(before, at, everything=everything)
     seconds = parse_timeout(timeout)
     with connected(sc) as cluster:
-        bounds = cluster.offsets(topic, partition)
+        with progress(f"asking where the partitions of {topic} begin and end"):
+            bounds = cluster.offsets(topic, partition, timeout=seconds)
         if not yes:
             _ask(topic, sum(max(0, b.latest - b.first) for b in bounds.values()))
-        done = cluster.truncate(
-            topic, wanted, partitions=list(bounds), timeout=seconds, force=force
-        )
+        with progress(f"truncating topic {topic}"):
+            done = cluster.truncate(
+                topic, wanted, partitions=list(bounds), timeout=seconds, force=force
+            )
     rows = [(f"{topic}-{one.partition}", str(one.first), str(one.removed)) for one in done]
     print_rows(("PARTITION", "FIRST OFFSET", "OFFSETS REMOVED"), rows)
 
@@ -92,7 +95,8 @@ def seal(
         cluster.topic(topic)
         if not yes:
             _ask_to_seal(topic)
-        done = cluster.seal(topic, seconds)
+        with progress(f"sealing topic {topic}: its leaders end their logs"):
+            done = cluster.seal(topic, seconds)
     print_rows(("PARTITION", "END"), [(f"{topic}-{one.partition}", str(one.end)) for one in done])
 
 

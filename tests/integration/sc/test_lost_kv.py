@@ -116,6 +116,11 @@ async def test_given_the_kv_is_away_then_lists_come_from_the_mirror(
         await eventually(lambda: sc.controller.kv_health.away_ms > 0)
         status, found = await call(sc, "GET", "/v1/topics?limit=2")
         assert (status, [one["metadata"]["name"] for one in found["items"]]) == (200, ["a", "b"])
+        # A history is in the KV alone; it is not asked, as each version would wait for it.
+        status, error = await call(sc, "GET", "/v1/topics/a/history")
+        assert (status, error["code"]) == (503, "NOT_READY")
+        assert "the KV keeps the history" in error["message"]
+        assert "retryAfterMs" not in error["details"]
     await eventually(lambda: sc.controller.kv_health.away_ms == 0)
     status, rest = await call(sc, "GET", f"/v1/topics?limit=2&continue={found['continue']}")
     assert (status, [one["metadata"]["name"] for one in rest["items"]]) == (200, ["c"])

@@ -21,6 +21,15 @@ def test_what_questions_repeat_is_said_once_until_it_is_over() -> None:
     assert said == ["old", "new", "old"]
 
 
+def test_the_same_of_more_seconds_is_no_other_warning() -> None:
+    said: list[str] = []
+    calls = _BlockingCalls.parse("localhost:1")
+    calls.on_warning = said.append
+    for seconds in (9, 10, 11):
+        calls.warn("GET", [header(f"no KV for {seconds} s")])
+    assert said == ["no KV for 9 s"]
+
+
 def test_what_is_said_of_a_write_is_said_of_each() -> None:
     said: list[str] = []
     calls = _BlockingCalls.parse("localhost:1")
