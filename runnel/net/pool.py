@@ -49,16 +49,27 @@ class ConnectionPool:
         self._closed = False
         self._opened_in = OpenedIn()
 
+    def ready(self, address: Address) -> SpuConnection | None:
+        """The connection to an SPU, if one is open and works."""
+        self._opened_in.require()
+        slot = self._slots.get(address)
+        found = None if slot is None else slot.connection
+        return found if found is not None and found.usable else None
+
+    def refused(self, address: Address) -> bool:
+        """Whether the last attempt to connect to an SPU failed: the next one waits its turn."""
+        slot = self._slots.get(address)
+        return slot is not None and slot.error is not None
+
     async def get(self, address: Address, timeout_s: float) -> SpuConnection:
         """A working connection. Raises UnreachableError after one failed attempt.
 
         One attempt only: the caller asks for the leader again before the next one, because the
         leader may have moved away from an SPU that does not answer.
         """
-        self._opened_in.require()
+        if (found := self.ready(address)) is not None:
+            return found
         slot = self._slots.setdefault(address, _Slot())
-        if slot.connection is not None and slot.connection.usable:
-            return slot.connection
         deadline = asyncio.get_running_loop().time() + timeout_s
         refusals = slot.refusals
         async with slot.lock:

@@ -20,6 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ from schemas.wire.protocol import Api
 LEAST_WAIT_S: Final = 2.0
 #: How long an answer may be overdue before the SC is asked for the leader; doubled each time.
 _PATIENCE_S: Final = 1.0
+_LITTLE_PATIENCE_S: Final = 0.05
 _MOST_PATIENCE_S: Final = 8.0
 
 
@@ -226,20 +228,40 @@ class TopicRoute:
         if leader.endpoint is None:
             raise NotReadyError(f"partition {self.name}/{index} has no leader")
         self._tried[index] = max(leader.term, self._tried.get(index, leader.term))
-        return await self.connection(leader.endpoint, timeout_s)
+        address = Address(leader.endpoint.host, leader.endpoint.port)
+        if (found := self._connections.ready(address)) is not None:
+            return found
+        # A process that stands still is connected to, and says nothing: another one may lead long
+        # before this attempt is given up. So it may where the last attempt was refused, and this
+        # one waits its turn.
+        patience_s = _LITTLE_PATIENCE_S if self._connections.refused(address) else _PATIENCE_S
+        attempt = asyncio.ensure_future(self._connections.get(address, timeout_s))
+        connected: asyncio.Future[SpuConnection] = attempt.get_loop().create_future()
+        attempt.add_done_callback(partial(_pass_on, connected))
+        self.watch_over(index, leader, connected, 0.0, patience_s)
+        try:
+            return await connected
+        finally:
+            attempt.cancel()
 
     async def connection(self, endpoint: Endpoint, timeout_s: float) -> SpuConnection:
         """A connection to an SPU. Raises UnreachableError."""
         return await self._connections.get(Address(endpoint.host, endpoint.port), timeout_s)
 
     def watch_over(
-        self, index: int, leader: PartitionLeader, call: asyncio.Future[Any], due_s: float
+        self,
+        index: int,
+        leader: PartitionLeader,
+        call: asyncio.Future[Any],
+        due_s: float,
+        patience_s: float | None = None,
     ) -> None:
         """End a call to a leader with UnreachableError once it is overdue and another one leads.
 
-        ``due_s``: how long the request allows the leader to take, from now on.
+        ``due_s``: how long the request allows the leader to take, from now on. The SC is asked
+        ``patience_s`` after that for the first time.
         """
-        _Overdue(self, index, leader, call, due_s)
+        _Overdue(self, index, leader, call, due_s, patience_s or _PATIENCE_S)
 
     async def request(
         self,
@@ -357,6 +379,19 @@ class TopicRoute:
             attempt = await self.pause(index, attempt, deadline - loop.time())
 
 
+def _pass_on(to: asyncio.Future[SpuConnection], attempt: asyncio.Future[SpuConnection]) -> None:
+    """Give the outcome of an attempt to who waits for it, unless its wait is over."""
+    error = None if attempt.cancelled() else attempt.exception()
+    if to.done():
+        return
+    if attempt.cancelled():
+        to.cancel()
+    elif error is None:
+        to.set_result(attempt.result())
+    else:
+        to.set_exception(error)
+
+
 def _partition_of(topic: TopicAssignment, index: int) -> PartitionLeader | None:
     at = bisect_left(topic.partitions, index, key=attrgetter("index"))
     there = at < len(topic.partitions) and topic.partitions[at].index == index
@@ -375,14 +410,15 @@ class _Overdue:
         leader: PartitionLeader,
         call: asyncio.Future[Any],
         due_s: float,
+        patience_s: float,
     ) -> None:
         self._route = route
         self._index = index
         self._leader = leader
         self._call = call
-        self._patience_s = _PATIENCE_S
+        self._patience_s = patience_s
         self._task: asyncio.Task[None] | None = None
-        self._timer = call.get_loop().call_later(due_s + _PATIENCE_S, self._begin)
+        self._timer = call.get_loop().call_later(due_s + patience_s, self._begin)
         call.add_done_callback(self._end)
 
     def _begin(self) -> None:
@@ -391,9 +427,11 @@ class _Overdue:
     async def _look(self) -> None:
         route, leader, call = self._route, self._leader, self._call
         loop = call.get_loop()
+        waited_s = self._patience_s
         while True:
             # Partitions of one topic that wait together share the SC's last answer.
-            moved = await route.moved(self._index, leader.term, loop.time() - _PATIENCE_S)
+            newer_than = loop.time() - min(waited_s, _PATIENCE_S)
+            moved = await route.moved(self._index, leader.term, newer_than)
             if call.done():
                 return
             if moved:
@@ -404,8 +442,9 @@ class _Overdue:
                     )
                 )
                 return
-            await asyncio.sleep(self._patience_s)
-            self._patience_s = min(2 * self._patience_s, _MOST_PATIENCE_S)
+            waited_s = self._patience_s
+            await asyncio.sleep(waited_s)
+            self._patience_s = min(2 * waited_s, _MOST_PATIENCE_S)
 
     def _end(self, _call: asyncio.Future[Any]) -> None:
         self._timer.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pytest
 from runnel import aio
 from runnel.admin.http import ScClient
 from runnel.client import links
-from runnel.net import routing
+from runnel.net import pool, routing
 from runnel.net.routing import RetryPolicy
 from schemas.control.assignments import Assignments
 from schemas.errors import (
@@ -24,6 +25,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.ids import Term
+from tests.ports import free_ports
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeLog, FakeSpu, Step
@@ -178,6 +180,42 @@ async def test_given_a_silent_leader_then_the_producer_leaves_it_once_another_le
         async with asyncio.timeout(20):
             await producer.flush()
     assert values(change.log(change.second)) == [b"1", *sent]
+
+
+@pytest.mark.usefixtures("impatient", "no_waits")
+async def test_given_a_leader_that_stood_still_before_the_client_came_then_it_leaves_it_too(
+    change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel takes the connection, and nobody answers the greeting."""
+    monkeypatch.setattr(pool, "HELLO_TIMEOUT_S", 3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        change.sc.endpoints = [("127.0.0.1", frozen.getsockname()[1])]
+        async with change.cluster.producer("orders") as producer:
+            sent = [producer.send(b"%d" % n) for n in range(3)]
+            await asyncio.sleep(0.05)
+            change.elect()
+            async with asyncio.timeout(20):
+                for delivery in sent:
+                    await delivery
+    assert sorted(values(change.log(change.second))) == [b"0", b"1", b"2"]
+
+
+async def test_given_a_leader_that_refused_the_last_attempts_then_the_next_one_is_left_too(
+    change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts to connect to an SPU that died wait longer and longer for their turn."""
+    monkeypatch.setattr(pool, "_BASE_MS", 3_600_000.0)
+    monkeypatch.setattr(pool, "_CAP_MS", 3_600_000.0)
+    monkeypatch.setattr(routing, "_PATIENCE_S", 3_600.0)
+    (port,) = free_ports(1)
+    change.sc.endpoints = [("127.0.0.1", port)]
+    async with change.cluster.producer("orders") as producer:
+        sent = producer.send(b"1")
+        await asyncio.sleep(0.2)
+        change.elect()
+        async with asyncio.timeout(20):
+            await sent
+    assert values(change.log(change.second)) == [b"1"]
 
 
 @pytest.mark.usefixtures("impatient", "no_waits")
