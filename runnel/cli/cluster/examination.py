@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
@@ -39,6 +39,7 @@ from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
 
 PATIENCE_S: Final = 3.0
+_THERE_S: Final = 1.0
 _AT_ONCE: Final = 32
 _NAMED: Final = 5
 #: Less free space than this is a warning, or a failure.
@@ -69,10 +70,12 @@ class Check:
 async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
     """All checks of a cluster, and whether any of its SCs answers."""
     looks = await asyncio.gather(*map(_look_at_sc, addresses))
-    checks = [found for found, _ in looks]
-    answers = [(address, info) for address, (_, info) in zip(addresses, looks, strict=True) if info]
+    checks = [look.check for look in looks]
+    answers = [
+        (address, look.info) for address, look in zip(addresses, looks, strict=True) if look.info
+    ]
     if not answers:
-        return checks, False
+        return checks, any(look.waits for look in looks)
     if len({info["clusterUid"] for _, info in answers}) > 1:
         named = ", ".join(f"{address} to {info['cluster']}" for address, info in answers)
         checks.append(
@@ -116,7 +119,16 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
     return checks, True
 
 
-async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
+class _Look(NamedTuple):
+    """What was found of an SC, and what it says about its cluster. ``waits``: it answers, and says
+    nothing of that because it waits for the SC that leads."""
+
+    check: Check
+    info: dict[str, Any] | None = None
+    waits: bool = False
+
+
+async def _look_at_sc(address: Address) -> _Look:
     """Whether an SC answers, and what it says about its cluster."""
     client = ScClient((address,))
     # What it says now is what is wanted.
@@ -128,23 +140,39 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
             info = await client.call("GET", "/v1/cluster")
             await client.call("GET", "/health")
     except UnreachableError as error:
-        return Check(name, Result.FAILED, error.message), None
+        return _Look(Check(name, Result.FAILED, error.message))
     except TimeoutError:
-        return Check(name, Result.FAILED, f"no answer within {PATIENCE_S:g} s"), None
+        if await _is_there(client):
+            said = f"it answers, but the SC that leads has not within {PATIENCE_S:g} s; check again"
+            return _Look(Check(name, Result.FAILED, said), waits=True)
+        return _Look(Check(name, Result.FAILED, f"no answer within {PATIENCE_S:g} s"))
     except RunnelError as error:
         # Without its KV an SC decides nothing; otherwise it has only just started.
         without = not {"kvAwayMs", "kvUnwritable"}.isdisjoint(error.details)
         result = Result.FAILED if without else Result.WARNING
-        return Check(name, result, error.message), info
+        return _Look(Check(name, result, error.message), info)
     finally:
         await client.close()
     detail = f"cluster {info['cluster']}, version {info['version']}, KV at {info['revision']}"
     if info["version"] != runnel.__version__:
         detail += f"; this command is {runnel.__version__}: use the same version"
-        return Check(name, Result.WARNING, detail), info
+        return _Look(Check(name, Result.WARNING, detail), info)
     if info["office"] is None:
-        return Check(name, Result.WARNING, f"{detail}; it has no answer of one that leads"), info
-    return Check(name, Result.OK, detail), info
+        detail += "; it has no answer of one that leads"
+        return _Look(Check(name, Result.WARNING, detail), info)
+    return _Look(Check(name, Result.OK, detail), info)
+
+
+async def _is_there(client: ScClient) -> bool:
+    """Whether an SC itself answers: what it knows only from the one that leads may take longer."""
+    try:
+        async with asyncio.timeout(_THERE_S):
+            await client.call("GET", "/health")
+    except (UnreachableError, TimeoutError):
+        return False
+    except RunnelError:
+        pass
+    return True
 
 
 def check_recovery(info: Mapping[str, Any]) -> list[Check]:

@@ -63,6 +63,8 @@ class FakeSc:
         self.warnings: list[str] = []
         self.divergent: list[dict[str, Any]] = []
         self.leads = True
+        #: How long it waits for the SC that leads before it says what the cluster is.
+        self.passes_on_for_s = 0.0
         #: SPUs that an operator believed.
         self.recovered: list[int] = []
         self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -281,6 +283,7 @@ class FakeSc:
         return found
 
     async def _cluster(self, _request: web.Request) -> web.Response:
+        await asyncio.sleep(self.passes_on_for_s)
         info = {
             "cluster": "test",
             "clusterUid": self.cluster_uid,

@@ -106,7 +106,7 @@ def test_given_somebody_silent_there_then_failed(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         registered(sc, silent.getsockname()[1])
         result, detail = looks(command)["endpoint edge"]
-    assert (result, "did not answer within 0.2 s" in detail) == ("failed", True)
+    assert (result, "did not answer within 0.5 s" in detail) == ("failed", True)
 
 
 def test_given_another_spu_there_then_failed(
@@ -169,6 +169,18 @@ def test_given_a_standby_without_an_answer_of_the_leader_then_the_leader_is_beli
     found = {row["check"]: row["result"] for row in json.loads(done.out)["checks"]}
     assert found["recovery from SPU 3"] == "failed"
     assert "leader" not in found
+
+
+def test_given_a_standby_whose_leader_does_not_answer_then_it_counts_as_answering(
+    command: CommandLine, sc: FakeSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "PATIENCE_S", 0.5)
+    sc.passes_on_for_s = 5.0
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        leader = f"127.0.0.1:{frozen.getsockname()[1]}"
+        done = command("cluster", "check", "--sc", f"{sc.address},{leader}")
+    assert done.code == 1
+    assert "it answers, but the SC that leads has not within 0.5 s" in done.out
 
 
 def test_given_no_sc_then_exit_code_5(command: CommandLine) -> None:
