@@ -3,10 +3,9 @@
 An outbox is bounded: one assignment, one order to lead and one tombstone for each partition, and
 one address for each SPU, the newest of each. What is in flight is not sent again, except for
 addresses, which the SPU has requested again. Order within a session: the complete list, then
-addresses of peers, then orders to lead, then assignments, then deletions. An order to lead waits
-for the assignment of its own partition, but not for others: where thousands have lost their leader,
-the first one leads before the last one is elected. Orders to lead that an SPU refuses again and
-again keep nothing else waiting: another kind has its turn after them. When a session ends its
+addresses of peers, then assignments, then orders to lead, then deletions. An order to lead waits
+for the assignment of its own partition, and for two messages with others: where thousands have
+lost their leader, the first one leads before the last one is elected. When a session ends its
 outbox is dropped: the next session begins with the complete state, and an SPU asks for addresses
 again. Success wakes no controller: the SPU's report does.
 """
@@ -40,6 +39,8 @@ RETRY_S = 1.0
 #: Partitions in one message, except for the complete list: both ends process such a message in a
 #: few turns of their event loops, and long before the timeout of the request.
 MESSAGE_PARTS: Final = 500
+#: Messages with assignments that go before orders to lead which wait.
+IN_A_ROW: Final = 2
 
 log = get_logger(__name__)
 
@@ -61,8 +62,8 @@ class Outbox:
     #: None if the SPU has not asked; an empty answer is an answer, too.
     peers: dict[int, Peer] | None = None
     sending: Message | None = None
-    #: Whether the last turn was that of orders to lead.
-    _led: bool = False
+    #: Messages with assignments that went before orders to lead which wait.
+    _assigned: int = 0
     #: What of each partition is in ``sending``, by uid.
     _in_flight: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
 
@@ -102,23 +103,22 @@ class Outbox:
         elif self.peers is not None:
             found, self.peers = tuple(self.peers.values()), None
             self._send(Peers(peers=found), ())
-        elif leads := self._take_leads():
+        elif self.assignments and self._assigned < IN_A_ROW:
+            self._assign()
+        elif leads := _take(self.leads, behind=self.assignments):
+            self._assigned = 0
             self._send(LeadPartitions(leads=leads, stamp=self.stamp), leads)
         elif self.assignments:
-            batch = _take(self.assignments)
-            self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
+            self._assign()
         elif self.deletes:
             graves = _take(self.deletes)
             self._send(DeleteReplicas(tombstones=graves, stamp=self.stamp), graves)
         return self.sending
 
-    def _take_leads(self) -> tuple[Lead, ...]:
-        if self._led and (self.assignments or self.deletes):
-            self._led = False
-            return ()
-        leads = _take(self.leads, behind=self.assignments)
-        self._led = bool(leads)
-        return leads
+    def _assign(self) -> None:
+        batch = _take(self.assignments)
+        self._assigned = self._assigned + 1 if self.leads else 0
+        self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
 
     def sent(self) -> None:
         self.sending = None

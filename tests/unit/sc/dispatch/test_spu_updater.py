@@ -80,8 +80,8 @@ def drain(outbox: Outbox) -> list[Message]:
                 SendComplete(1, 1, (A0,)),
                 SendAssignment(1, A1),
             ],
-            [assign(A0, complete=True), leads(lead()), assign(A1), deletes(grave(2))],
-            id="given-all-kinds-then-complete-lead-assign-delete",
+            [assign(A0, complete=True), assign(A1), leads(lead()), deletes(grave(2))],
+            id="given-all-kinds-then-complete-assign-lead-delete",
         ),
         pytest.param(
             [
@@ -90,8 +90,8 @@ def drain(outbox: Outbox) -> list[Message]:
                 SendLead(1, lead(1)),
                 SendDelete(1, (grave(2),)),
             ],
-            [leads(lead(1)), assign(A0), leads(lead()), deletes(grave(2))],
-            id="given-a-lead-then-behind-the-assignment-of-its-own-partition-only",
+            [assign(A0), leads(lead(), lead(1)), deletes(grave(2))],
+            id="given-few-then-assignments-before-leads",
         ),
         pytest.param(
             [SendAssignment(1, A0), SendAssignment(1, A1), SendAssignment(1, A0_NEWER)],
@@ -143,30 +143,27 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
         outbox.add(action)
     assert drain(outbox) == [
         assign(A0_NEWER),
-        leads(lead()),
         assign(A1),
         leads(lead(1)),
+        leads(lead()),
         deletes(grave(2)),
         deletes(grave(3)),
     ]
 
 
-def test_given_orders_to_lead_that_are_refused_again_and_again_then_the_rest_has_its_turn(
+def test_given_more_assignments_all_the_time_then_orders_to_lead_have_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
     outbox = Outbox(STAMP)
-    outbox.add(SendDelete(1, (grave(2),)))
     sent: list[Message | None] = []
-    for number in range(4):
-        # The controller asks for both again, while one of them is on its way.
-        for order in (lead(), lead(1)):
-            outbox.add(SendLead(1, order))
-        if number == 2:
-            outbox.add(SendAssignment(1, A0))
+    for _ in range(6):
+        # As when an order is refused again and again, while others are elected.
+        outbox.add(SendAssignment(1, A0))
+        outbox.add(SendLead(1, lead(1)))
         sent.append(outbox.next())
         outbox.sent()
-    assert sent == [leads(lead()), deletes(grave(2)), leads(lead(1)), assign(A0)]
+    assert sent == [assign(A0), assign(A0), leads(lead(1))] * 2
 
 
 def test_given_a_replica_comes_back_then_no_order_to_delete_its_predecessor_follows() -> None:
