@@ -50,6 +50,7 @@ from schemas.wire.protocol import Api
 LEAST_WAIT_S: Final = 2.0
 #: How long an answer may be overdue before the SC is asked for the leader; doubled each time.
 _PATIENCE_S: Final = 1.0
+#: The same for an attempt to connect after one that was refused.
 _LITTLE_PATIENCE_S: Final = 0.05
 _MOST_PATIENCE_S: Final = 8.0
 

@@ -39,6 +39,7 @@ from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
 
 PATIENCE_S: Final = 3.0
+#: How long an SC may take to answer what it knows by itself.
 _THERE_S: Final = 1.0
 _AT_ONCE: Final = 32
 _NAMED: Final = 5
