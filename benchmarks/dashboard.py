@@ -10,7 +10,8 @@ Debian's Chromium without a window shows each screen, on the same machine. For e
 - paint: from the start of the navigation until the screen shows the cluster, in ms;
 - frames: the 95th percentile of the time between two frames in ms over ``--seconds``, and the share
   of frames that took at most 50 ms;
-- values: how many rows that came changed per second.
+- values: how many rows that came changed per second, and how many records were acknowledged per
+  second meanwhile: a busy machine writes fewer than ``--changes``.
 
 Then the topic's screen stays open for ``--minutes``: its heap in MiB after a collection, at the end
 of each half minute, and the elements of the page.
@@ -85,6 +86,7 @@ class Screen:
     frame_p95_ms: float
     in_time: float
     rows_per_s: float
+    written_per_s: float
 
 
 @dataclass
@@ -112,7 +114,14 @@ async def _create(daemons: OwnDaemons, partitions: int) -> None:
         await cluster.wait("topics", TOPIC, "provisioned", timeout=_WAIT_MS / 1000)
 
 
-async def _change(sc_address: str, partitions: int, per_second: int) -> None:
+@dataclass
+class Written:
+    """How many records were acknowledged until now."""
+
+    records: int = 0
+
+
+async def _change(sc_address: str, partitions: int, per_second: int, written: Written) -> None:
     """Write a record to so many partitions each second, in turn, for ever."""
     async with await Cluster.connect(sc_address) as cluster, cluster.producer(TOPIC) as producer:
         at, number = time.monotonic(), 0
@@ -121,6 +130,7 @@ async def _change(sc_address: str, partitions: int, per_second: int) -> None:
                 producer.send(b"value", partition=number % partitions)
                 number += 1
             await producer.flush()
+            written.records = number
             at += 1.0
             await asyncio.sleep(max(0.0, at - time.monotonic()))
 
@@ -138,20 +148,24 @@ def _dashboard(sc_address: str) -> Iterator[str]:
             process.terminate()
 
 
-async def _measure(browser: Browser, url: str, path: str, seconds: float) -> Screen:
+async def _measure(
+    browser: Browser, url: str, path: str, seconds: float, written: Written
+) -> Screen:
     context = await browser.new_context(base_url=url, viewport={"width": 1440, "height": 900})
     try:
         page = await context.new_page()
         paint = await _open(page, path)
         await page.evaluate(_COUNT)
         await asyncio.sleep(_SETTLE_S)
-        before = await page.evaluate("window.changedRows")
+        rows_before, written_before = await page.evaluate("window.changedRows"), written.records
         frames: list[float] = await page.evaluate(_FRAMES, seconds * 1000)
-        rows = (await page.evaluate("window.changedRows") - before) / seconds
+        rows = await page.evaluate("window.changedRows") - rows_before
+        records = written.records - written_before
     finally:
         await context.close()
     p95 = statistics.quantiles(frames, n=20)[-1]
-    return Screen(path, paint, p95, sum(one <= SLOW_MS for one in frames) / len(frames), rows)
+    in_time = sum(one <= SLOW_MS for one in frames) / len(frames)
+    return Screen(path, paint, p95, in_time, rows / seconds, records / seconds)
 
 
 async def _open(page: Page, path: str) -> float:
@@ -181,11 +195,11 @@ async def _watch_heap(browser: Browser, url: str, minutes: int, figures: Figures
 
 
 async def _run(arguments: argparse.Namespace) -> Figures:
-    figures = Figures()
+    figures, written = Figures(), Written()
     with own_daemons(_FILES) as daemons:
         await _create(daemons, arguments.partitions)
         changing = asyncio.create_task(
-            _change(daemons.sc_address, arguments.partitions, arguments.changes)
+            _change(daemons.sc_address, arguments.partitions, arguments.changes, written)
         )
         try:
             async with async_playwright() as playwright:
@@ -194,7 +208,7 @@ async def _run(arguments: argparse.Namespace) -> Figures:
                 )
                 with _dashboard(daemons.sc_address) as url:
                     for path in _SCREENS:
-                        screen = await _measure(browser, url, path, arguments.seconds)
+                        screen = await _measure(browser, url, path, arguments.seconds, written)
                         print(screen, file=sys.stderr)
                         figures.screens.append(screen)
                     await _watch_heap(browser, url, arguments.minutes, figures)
@@ -208,11 +222,14 @@ async def _run(arguments: argparse.Namespace) -> Figures:
 
 
 def _print(figures: Figures) -> None:
-    print(f"{'screen':14}{'paint, ms':>12}{'frame p95, ms':>16}{'≤ 50 ms':>10}{'rows/s':>10}")
+    print(
+        f"{'screen':14}{'paint, ms':>12}{'frame p95, ms':>16}{'≤ 50 ms':>10}"
+        f"{'rows/s':>10}{'written/s':>12}"
+    )
     for one in figures.screens:
         print(
             f"{one.path:14}{one.paint_ms:12,.0f}{one.frame_p95_ms:16.1f}"
-            f"{one.in_time:10.1%}{one.rows_per_s:10,.0f}"
+            f"{one.in_time:10.1%}{one.rows_per_s:10,.0f}{one.written_per_s:12,.0f}"
         )
     heap = ", ".join(f"{one:.1f}" for one in figures.heap_mib)
     print(f"heap every 30 s, MiB: {heap}; {figures.elements:,} elements")

@@ -24,7 +24,7 @@ MOST_ELEMENTS: Final = 2_000
 def test_given_thousands_of_partitions_then_screens_follow_and_nothing_grows() -> None:
     """The benchmark's own run, smaller and shorter: its figures are printed, and only what must
     hold on any machine is checked. It fails by itself if a screen does not show the cluster."""
-    command = [sys.executable, "-m", "benchmarks.dashboard", "--json", "--seconds", "5"]
+    command = [sys.executable, "-m", "benchmarks.dashboard", "--json", "--seconds", "15"]
     command += ["--partitions", str(PARTITIONS), "--changes", str(CHANGES)]
     command += ["--minutes", str(MINUTES), "--chromium", require_chromium()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540)
@@ -32,8 +32,9 @@ def test_given_thousands_of_partitions_then_screens_follow_and_nothing_grows() -
     found: dict[str, Any] = json.loads(done.stdout)
     print(done.stdout)
     screens = {screen["path"]: screen for screen in found["screens"]}
-    # Most of what changed came to the page.
-    assert screens["/topics/many"]["rows_per_s"] > CHANGES / 2
+    # Most of what changed came to the page. A busy machine writes fewer than it was told to.
+    many = screens["/topics/many"]
+    assert many["rows_per_s"] > many["written_per_s"] / 2 > 0
     # More than half of the frames are in time even beside other work: no screen draws all rows.
     assert all(screen["in_time"] > 0.5 for screen in screens.values()), screens
     assert found["elements"] < MOST_ELEMENTS
