@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final, Self, TypeVar
@@ -168,12 +168,12 @@ class ScCalls(ABC):
         data: bytes | None,
         content_type: str,
     ) -> Any:
-        failure: UnreachableError | None = None
+        failures = list[UnreachableError]()
         for address in await self._in_turn():
             try:
                 answer = await self._call_one(address, method, path, query, data, content_type)
             except UnreachableError as error:
-                failure = failure or error
+                failures.append(error)
                 self._answered_s = -FRESH_S
                 if method == "POST" and not isinstance(error, NotConnectedError):
                     # The SC may have carried it out: asking another SC could do it twice.
@@ -181,7 +181,7 @@ class ScCalls(ABC):
                 continue
             self._prefer(address)
             return answer
-        raise failure or UnreachableError("no address of an SC is known")
+        raise none_answers(failures)
 
     @abstractmethod
     async def _call_one(
@@ -302,9 +302,27 @@ class NotConnectedError(UnreachableError):
 def unreachable(address: Address, why: str, *, connected: bool = True) -> UnreachableError:
     """The error for something at the address that does not answer like an SC; a NotConnectedError
     if it was never connected to."""
-    return (UnreachableError if connected else NotConnectedError)(
-        f"no SC answers at {address} ({why}); is the cluster running? runnel cluster status"
-    )
+    kind = UnreachableError if connected else NotConnectedError
+    return kind(_no_answer(f"{address} ({why})"), address=str(address), why=why)
+
+
+def none_answers(failures: Sequence[UnreachableError]) -> UnreachableError:
+    """The error for SCs of which none answered, with what is wrong at each address; the first one
+    if that was not `unreachable`. A NotConnectedError only if nothing was sent to any of them."""
+    if len(failures) < 2:
+        return failures[0] if failures else UnreachableError("no address of an SC is known")
+    found = dict[str, list[str]]()
+    for failure in failures:
+        if (why := failure.details.get("why")) is not None:
+            found.setdefault(why, []).append(failure.details["address"])
+    message = _no_answer(", ".join(f"{' and '.join(at)} ({why})" for why, at in found.items()))
+    sent = any(not isinstance(failure, NotConnectedError) for failure in failures)
+    kind = UnreachableError if sent else NotConnectedError
+    return kind(message if "why" in failures[0].details else failures[0].message)
+
+
+def _no_answer(where: str) -> str:
+    return f"no SC answers at {where}; is the cluster running? runnel cluster status"
 
 
 def refusal(address: Address, status: int, reason: str | None, body: bytes) -> RunnelError:

@@ -27,6 +27,7 @@ from runnel.admin.calls import (
     WARNING_HEADER,
     Presence,
     ScCalls,
+    none_answers,
     not_an_sc,
     refusal,
     unreachable,
@@ -85,7 +86,7 @@ class ScClient(ScCalls):
         Raises the error that the SC sent instead, UnreachableError when none answers, when the
         connection breaks, or when nothing comes for `STREAM_SILENCE_S`.
         """
-        failure: UnreachableError | None = None
+        failures = list[UnreachableError]()
         for address in await self._in_turn():
             opened = False
             try:
@@ -95,11 +96,11 @@ class ScClient(ScCalls):
                     yield event
                 return
             except UnreachableError as error:
-                failure = failure or error
+                failures.append(error)
                 if opened:
                     # The caller knows its position, and begins again there.
                     raise
-        raise failure or UnreachableError("no address of an SC is known")
+        raise none_answers(failures)
 
     async def _call_one(
         self,

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 
 from runnel.admin import calls
-from runnel.admin.calls import NotConnectedError, Presence, ScCalls
+from runnel.admin.calls import NotConnectedError, Presence, ScCalls, not_an_sc, unreachable
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import (
     DeadlineExceededError,
@@ -179,12 +180,36 @@ def test_given_an_sc_that_stands_still_then_the_next_one_is_asked_from_then_on()
     assert (scripted.looked, scripted.asked) == (["a", "b"], ["b"] * 3)
 
 
-def test_given_nobody_listens_then_each_says_why() -> None:
-    scripted = ScriptedCalls(NotConnectedError("connection refused"))
+@pytest.mark.parametrize(
+    ("whys", "said"),
+    [
+        (("refused", "no route"), r"no SC answers at a:1 \(refused\), b:2 \(no route\); is"),
+        (("refused", "refused"), r"no SC answers at a:1 and b:2 \(refused\); is"),
+    ],
+)
+def test_given_nobody_listens_then_each_says_why(whys: tuple[str, str], said: str) -> None:
+    failures = map(partial(unreachable, connected=False), parse_addresses("a:1,b:2"), whys)
+    scripted = ScriptedCalls(*failures)
     scripted.gone = {"a", "b"}
-    with pytest.raises(NotConnectedError, match="connection refused"):
+    with pytest.raises(NotConnectedError, match=said):
         result_of(scripted)
     assert (scripted.asked, scripted.pauses) == (["a", "b"], [])
+
+
+def test_given_only_the_second_got_the_request_then_it_is_not_said_that_nothing_was_sent() -> None:
+    one, two = parse_addresses("a:1,b:2")
+    broke = unreachable(two, "the connection broke")
+    scripted = ScriptedCalls(unreachable(one, "refused", connected=False), broke)
+    with pytest.raises(UnreachableError, match="broke") as found:
+        result_of(scripted)
+    assert not isinstance(found.value, NotConnectedError)
+
+
+def test_given_something_else_at_the_first_address_then_that_is_said() -> None:
+    one, two = parse_addresses("a:1,b:2")
+    scripted = ScriptedCalls(not_an_sc(one, "it has no such page"), unreachable(two, "refused"))
+    with pytest.raises(UnreachableError, match="a:1 is not the public port of an SC"):
+        result_of(scripted, "GET")
 
 
 @pytest.mark.parametrize("gone", ["", "b"])
