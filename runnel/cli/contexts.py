@@ -6,6 +6,7 @@ Neighbours: `runnel.contexts` keeps them; `runnel.cli.context_option` is ``--con
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -23,7 +24,9 @@ from runnel.contexts import (
     load_contexts,
     overriding_variable,
 )
+from runnel.environment import SC
 from runnel.net.address import parse_addresses
+from schemas.errors import InvalidRequestError
 
 app = typer.Typer(
     help="Name clusters, and choose the one that commands talk to.", no_args_is_help=True
@@ -118,8 +121,18 @@ def remove(name: NameArgument) -> None:
 
 
 def note_override() -> None:
-    """Tell users that a variable decides, whatever context is in use."""
+    """Tell users that a variable decides, whatever context is in use, unless that is the same."""
     variable = overriding_variable()
-    if variable is not None:
-        value = printable(variable.value() or "")
-        say(f"but {variable.name}={value} decides which cluster commands talk to")
+    if variable is None:
+        return
+    value, used = variable.value() or "", load_contexts().in_use()
+    if used is not None and (_is_among(value, used.sc) if variable is SC else value == used.name):
+        return
+    say(f"but {variable.name}={printable(value)} decides which cluster commands talk to")
+
+
+def _is_among(addresses: str, of_cluster: str) -> bool:
+    """Whether the addresses are some of those of a cluster. What is no address is none of them."""
+    with suppress(InvalidRequestError):
+        return {*parse_addresses(addresses)} <= {*parse_addresses(of_cluster)}
+    return False

@@ -86,6 +86,25 @@ def test_given_a_variable_then_it_is_said_to_decide(
     assert "but RUNNEL_SC=x:1 decides" in contexts("context", "list").err
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("RUNNEL_SC", "b:2", False),
+        ("RUNNEL_SC", "c:3,a:1", False),
+        ("RUNNEL_SC", "a:1,d:4", True),
+        ("RUNNEL_SC", "http://a:1", True),
+        ("RUNNEL_CONTEXT", "three", False),
+        ("RUNNEL_CONTEXT", "real", True),
+    ],
+)
+def test_given_a_variable_that_leads_to_the_same_cluster_then_nothing_is_said(
+    contexts: CommandLine, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: bool
+) -> None:
+    assert contexts("context", "add", "three", "--sc", "a:1,b:2,c:3", "--use").code == 0
+    monkeypatch.setenv(variable, value)
+    assert ("decides" in contexts("context", "list").err) == says
+
+
 SC_CHOICES: dict[str, tuple[dict[str, str], list[str], int]] = {
     "given-nothing-then-the-one-in-use": ({}, [], 5),
     "given-the-option-then-it": ({}, ["--context", "real"], 0),
