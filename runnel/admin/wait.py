@@ -55,8 +55,7 @@ async def _topic_of(wait: _Wait, name: str, wanted: str) -> Object | None:
     try:
         answer = await wait.asked(f"/v1/{Partition.PLURAL}", {"labelSelector": f"topic={name}"})
     except RetryableError as error:
-        state = f"its partitions are not known: {error.message}"
-        raise wait.too_late(state) from error
+        raise wait.unknown(f"its partitions are not known: {error.message}") from error
     with understood("a list"):
         found = [parse_answer(Partition, item) for item in answer["items"]]
     for partition in found:
@@ -98,7 +97,8 @@ class _Wait:
                 return None
             raise NotFoundError(f"{label} does not exist") from None
         except RetryableError as error:
-            raise self.too_late(f"{place} is not known: {error.message}") from error
+            what = "" if place == "it" else f"{place} is not known: "
+            raise self.unknown(f"{what}{error.message}") from error
         #: This does not wait for a later change of the spec: it may be another client's.
         generation = found.generation
         obj, state = found, _sentence(found, generation)
@@ -142,9 +142,9 @@ class _Wait:
         try:
             await self.asked("/health")
         except UnreachableError as error:
-            raise self.too_late(f"it is not known: {error.message}") from error
+            raise self.unknown(error.message) from error
         except RetryableError as error:
-            raise self.too_late(f"what the SC shows may be old: {error.message}") from error
+            raise self.unknown(f"what the SC shows may be old: {error.message}") from error
 
     def _say(self, label: str, state: str) -> None:
         if self._on_state is not None:
@@ -154,6 +154,13 @@ class _Wait:
         """The error once the deadline is over, with the state of what is missing."""
         return DeadlineExceededError(
             f"{self._label} is not {self._wanted} after {self._timeout_s:g} s; {state}"
+        )
+
+    def unknown(self, why: str) -> DeadlineExceededError:
+        """The error once the deadline is over and the SC has not said how it is."""
+        return DeadlineExceededError(
+            f"whether {self._label} is {self._wanted} is not known after {self._timeout_s:g} s:"
+            f" {why}"
         )
 
     async def asked(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
