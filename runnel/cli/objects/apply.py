@@ -25,7 +25,6 @@ from runnel.cli.failure import warn
 from runnel.cli.objects.pipeline_options import check_pipelines
 from runnel.cli.progress import progress
 from schemas.errors import (
-    DeadlineExceededError,
     InvalidRequestError,
     NotFoundError,
     RetryableError,
@@ -40,7 +39,6 @@ from schemas.objects.system_topics import is_system_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runnel.admin.blocking import BlockingAdmin
     from schemas.objects.metadata import Object
 
 create_app = typer.Typer(help="Create an object from options.", no_args_is_help=True)
@@ -118,10 +116,12 @@ def create_topic(
     wait_for_it: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the topic is placed.")
     ] = True,
+    timeout: TimeoutOption = "60s",
     dry_run: DryRunOption = False,
     sc: ScOption = None,
 ) -> None:
     """Create a topic."""
+    seconds = parse_timeout(timeout)
     retention = {"time": retention_time, "size": retention_size}
     segment = {"size": segment_size, "time": segment_time}
     spec: dict[str, object] = {
@@ -148,7 +148,8 @@ def create_topic(
         cluster.create(topic, dry_run=dry_run)
         print(f"topic/{name} created{_tried(dry_run)}")
         if wait_for_it and not dry_run:
-            _explain_placement(cluster, name)
+            with progress(f"waiting for topic/{name}") as update:
+                cluster.wait("topic", name, "provisioned", seconds, update)
 
 
 @create_app.command("scope")
@@ -195,8 +196,8 @@ def create_stream(
     }
     full = _create("Stream", name, spec, dry_run=dry_run, sc=sc)
     if wait_for_it and not dry_run:
-        with administered(sc) as cluster:
-            cluster.wait("stream", full, "active", timeout=seconds)
+        with administered(sc) as cluster, progress(f"waiting for stream/{full}") as update:
+            cluster.wait("stream", full, "active", seconds, update)
 
 
 def _create(
@@ -230,14 +231,6 @@ def _labels(given: list[str]) -> dict[str, str]:
 
 def _tried(dry_run: bool) -> str:
     return " (dry run)" if dry_run else ""
-
-
-def _explain_placement(cluster: BlockingAdmin, name: str) -> None:
-    """Wait a moment for the placement, and say so if it is not possible yet."""
-    try:
-        cluster.wait("topic", name, "provisioned", timeout=5.0)
-    except DeadlineExceededError as error:
-        print(f"it is created, but not placed yet: {error.message}", file=sys.stderr)
 
 
 def delete(
