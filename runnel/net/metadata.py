@@ -3,6 +3,8 @@
 An entry is used until a caller fails with it: the caller then asks for one *newer than* the moment
 of the failure, and all callers that failed together share one request. While no SC answers, the old
 entry is used: SPUs serve without the SC, and a leader that only restarted has not moved.
+
+Neighbours: `runnel.net.known_assignment` says which answers are believed.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from dataclasses import replace
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
+from runnel.net.known_assignment import KnownAssignment
 from schemas.control.assignments import Assignments, TopicAssignment
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
 from schemas.objects.spelling import nearest
@@ -30,67 +32,9 @@ class AssignmentSource(Protocol):
     ) -> dict[str, object]: ...
 
 
-#: An SC that is behind is believed after so long: it may be that all the others, and the disks of
-#: all SPUs, were put back to what they were.
-BEHIND_S: Final = 60.0
 #: How long an answer is waited for where an earlier one is known: an SC that stands still gives
 #: none, and one of a topic with thousands of partitions may take seconds.
 ASK_AGAIN_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    topic: TopicAssignment
-    asked_at: float
-    #: When an SC was asked that gave an answer which is not behind.
-    answered_at: float = -math.inf
-    #: The revision of the KV that the SC had seen.
-    revision: int = 0
-    #: Since when SCs have only said what is older than this.
-    behind_since: float | None = None
-    #: When an SC last answered with what is older than this.
-    behind_at: float = -math.inf
-    #: Whether `behind_since` begins after a time in which nobody asked.
-    began_anew: bool = False
-
-    def followed_by(
-        self, found: TopicAssignment | None, revision: int, asked_at: float
-    ) -> _Entry | None:
-        """The entry after a later answer, None if the topic is gone. An SC that is cut off from the
-        KV may go on to name leaders from before, and not know of the topic, of the one that has
-        this name now, or of the newest partitions: a partition keeps the leader of the higher term,
-        and what was there at a later revision is there."""
-        after = None if found is None else _Entry(found, asked_at, asked_at, revision)
-        topic = self.topic
-        if found is None or found.uid != topic.uid:
-            is_behind = revision < self.revision
-        else:
-            base, other = (topic, found) if revision < self.revision else (found, topic)
-            others = {one.index: one for one in other.partitions}
-            newest = tuple(
-                max(one, others.get(one.index, one), key=attrgetter("term"))
-                for one in base.partitions
-            )
-            is_behind = newest != found.partitions
-            topic = base.model_copy(update={"partitions": newest})
-        since, began_anew = self.behind_since, self.began_anew
-        if since is None:
-            since = asked_at
-        elif asked_at - self.behind_at > 2 * BEHIND_S and not began_anew:
-            # Nobody asked for long: that it was behind then says nothing of the time between. But
-            # who always asks that rarely must believe it some time.
-            since, began_anew = asked_at, True
-        if not is_behind or asked_at - since >= BEHIND_S:
-            return after
-        return _Entry(
-            topic,
-            asked_at,
-            self.answered_at,
-            max(revision, self.revision),
-            since,
-            asked_at,
-            began_anew,
-        )
 
 
 class LeaderCache:
@@ -99,7 +43,7 @@ class LeaderCache:
     def __init__(self, source: AssignmentSource, now: Callable[[], float]) -> None:
         self._source = source
         self._now = now
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, KnownAssignment] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def topic(self, name: str, newer_than: float = -math.inf) -> TopicAssignment:
@@ -130,7 +74,11 @@ class LeaderCache:
             if entry is not None:
                 now = entry.followed_by(found, answer.revision, asked_at)
             else:
-                now = None if found is None else _Entry(found, asked_at, asked_at, answer.revision)
+                now = (
+                    None
+                    if found is None
+                    else KnownAssignment(found, asked_at, asked_at, answer.revision)
+                )
             if now is None:
                 self._entries.pop(name, None)
                 raise await self._unknown(name)
@@ -158,7 +106,7 @@ class LeaderCache:
             self.forget(topic.name)
             return
         if entry is None:
-            self._entries[topic.name] = _Entry(topic, self._now())
+            self._entries[topic.name] = KnownAssignment(topic, self._now())
             return
         found = {one.index: one for one in entry.topic.partitions}
         newer = [

@@ -29,6 +29,7 @@ CORES = (
     "spu.server.push_scheduler",
     "runnel.records",
     "runnel.net.flow_control",
+    "runnel.net.known_assignment",
     "runnel.net.silent_link",
     "runnel.produce.accumulator",
     "runnel.produce.batch",

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runnel.net import metadata
-from runnel.net.metadata import BEHIND_S, LeaderCache
+from runnel.net.known_assignment import BEHIND_S
+from runnel.net.metadata import LeaderCache
 from schemas.control.assignments import Assignments, TopicAssignment
 from schemas.errors import NotFoundError, UnreachableError
 
