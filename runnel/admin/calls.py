@@ -100,13 +100,13 @@ class ScCalls(ABC):
     def warn(self, method: str, headers: Iterable[str]) -> None:
         """Pass on what an answer warns of. What answers to questions repeat is passed on once, also
         if it now says of how many seconds: a client may ask the same every moment."""
-        found = {_NUMBER.sub("#", text): text for text in parse_warnings(headers)}
+        found = [(_NUMBER.sub("#", text), text) for text in parse_warnings(headers)]
         told = self._warned if method == "GET" else set()
-        for kind, text in found.items():
+        for kind, text in found:
             if kind not in told:
                 self.on_warning(text)
         if method == "GET":
-            self._warned = set(found)
+            self._warned = {kind for kind, _ in found}
 
     @classmethod
     def parse(cls, text: str, by: str | None = None) -> Self:

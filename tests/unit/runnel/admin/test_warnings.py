@@ -35,5 +35,5 @@ def test_what_is_said_of_a_write_is_said_of_each() -> None:
     calls = _BlockingCalls.parse("localhost:1")
     calls.on_warning = said.append
     for _ in range(2):
-        calls.warn("POST", [header("spec.retention: short")])
-    assert len(said) == 2
+        calls.warn("POST", [header(f"row {row}: SPU 9 is not registered") for row in range(2)])
+    assert said == ["row 0: SPU 9 is not registered", "row 1: SPU 9 is not registered"] * 2
