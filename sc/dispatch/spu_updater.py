@@ -4,8 +4,9 @@ An outbox is bounded: one assignment, one order to lead and one tombstone for ea
 one address for each SPU, the newest of each. What is in flight is not sent again, except for
 addresses, which the SPU has requested again. Order within a session: the complete list, then
 addresses of peers, then assignments, then orders to lead, then deletions. An order to lead waits
-for the assignment of its own partition, and for two messages with others: where thousands have
-lost their leader, the first one leads before the last one is elected. When a session ends its
+for the assignment of its own partition, which goes before those of others, and for two messages
+with assignments: where thousands have lost their leader, the first one leads before the last one is
+elected. When a session ends its
 outbox is dropped: the next session begins with the complete state, and an SPU asks for addresses
 again. Success wakes no controller: the SPU's report does.
 """
@@ -116,7 +117,7 @@ class Outbox:
         return self.sending
 
     def _assign(self) -> None:
-        batch = _take(self.assignments)
+        batch = _take(self.assignments, first=self.leads)
         self._assigned = self._assigned + 1 if self.leads else 0
         self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
 
@@ -133,10 +134,15 @@ class Outbox:
         return isinstance(sending, Assignment) and sending.revision >= assignment.revision
 
 
-def _take(waiting: dict[str, PartT], behind: Container[str] = ()) -> tuple[PartT, ...]:
-    """As much as one message holds of what waits, the oldest first, without what goes ``behind``
-    another message."""
-    free = (uid for uid in waiting if uid not in behind)
+def _take(
+    waiting: dict[str, PartT], behind: Container[str] = (), first: Iterable[str] = ()
+) -> tuple[PartT, ...]:
+    """As much as one message holds of what waits, without what goes ``behind`` another message: if
+    it does not hold all, what is to go ``first``, then the oldest."""
+    ordered: Iterable[str] = waiting
+    if len(waiting) > MESSAGE_PARTS:
+        ordered = dict.fromkeys([*(uid for uid in first if uid in waiting), *waiting])
+    free = (uid for uid in ordered if uid not in behind)
     keys = list(itertools.islice(free, MESSAGE_PARTS))
     return tuple(waiting.pop(key) for key in keys)
 

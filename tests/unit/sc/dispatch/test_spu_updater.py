@@ -35,13 +35,13 @@ from tests.unit.sc.builders import TERM_1, TERM_2, live, partition_of, tombstone
 
 STAMP = Stamp(revision=3, office="office")
 P0, P1, P2, P3 = (partition_of("t", i) for i in range(4))
-A0, A1 = assignment_of(P0), assignment_of(P1)
+A0, A1, A2 = assignment_of(P0), assignment_of(P1), assignment_of(P2)
 A0_NEWER = A0.model_copy(update={"revision": A0.revision + 1})
 Send = SendComplete | SendAssignment | SendLead | SendDelete
 
 
 def lead(index: int = 0, term: int = TERM_1) -> Lead:
-    partition = (P0, P1)[index]
+    partition = (P0, P1, P2)[index]
     return Lead(uid=PartitionUid(partition.uid), term=term, lrs=(live(1),), revision=5)
 
 
@@ -134,8 +134,8 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
     outbox = Outbox(STAMP)
     for action in (
         SendDelete(1, (grave(2), grave(3))),
-        SendLead(1, lead(1)),
         SendLead(1, lead()),
+        SendLead(1, lead(1)),
         SendAssignment(1, A0),
         SendAssignment(1, A1),
         SendAssignment(1, A0_NEWER),
@@ -144,8 +144,8 @@ def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
     assert drain(outbox) == [
         assign(A0_NEWER),
         assign(A1),
-        leads(lead(1)),
         leads(lead()),
+        leads(lead(1)),
         deletes(grave(2)),
         deletes(grave(3)),
     ]
@@ -164,6 +164,17 @@ def test_given_more_assignments_all_the_time_then_orders_to_lead_have_their_turn
         sent.append(outbox.next())
         outbox.sent()
     assert sent == [assign(A0), assign(A0), leads(lead(1))] * 2
+
+
+def test_given_a_backlog_then_the_assignment_that_an_order_to_lead_waits_for_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
+    outbox = Outbox(STAMP)
+    for waiting in (A0, A1, A2):
+        outbox.add(SendAssignment(1, waiting))
+    outbox.add(SendLead(1, lead(2)))
+    assert drain(outbox) == [assign(A2), assign(A0), leads(lead(2)), assign(A1)]
 
 
 def test_given_a_replica_comes_back_then_no_order_to_delete_its_predecessor_follows() -> None:
