@@ -45,8 +45,11 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     """Show what is waited for until the block ends; gives what changes the text, from any
     thread."""
     if sys.stderr.isatty():
-        with stderr().status(text) as spinner:
-            yield spinner.update
+        # Here, because it takes long to import. A name or a reason is no markup, whatever it holds.
+        from rich.text import Text
+
+        with stderr().status(Text(text)) as spinner:
+            yield lambda text: spinner.update(Text(text))
         return
     lines, ended = Lines(text), threading.Event()
     thread = threading.Thread(target=_print, args=(lines, ended), name="progress", daemon=True)

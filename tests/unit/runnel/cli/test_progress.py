@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import threading
 
 import pytest
+from rich.console import Console
 
 from runnel.cli import progress as module
 from runnel.cli.progress import AGAIN_S, QUIET_S, Lines, progress
@@ -25,6 +27,17 @@ def test_lines(lines: Lines, now_s: float, line: str | None) -> None:
     assert lines.due(now_s) == line
     if line is not None:
         assert lines.due(now_s) is None
+
+
+def test_given_a_terminal_then_a_name_in_brackets_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(module, "stderr", lambda: terminal)
+    with terminal.capture() as shown, progress("waiting for topics/[/x]") as update:
+        update("no SC answers at [fe80::1]:9003")
+    assert "no SC answers at [fe80::1]:9003" in shown.get()
 
 
 def test_given_no_terminal_then_lines_on_standard_error_until_it_ends(
