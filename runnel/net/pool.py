@@ -2,9 +2,10 @@
 
 A failed attempt is remembered: the next one to the same address waits for a jittered
 exponential backoff first, so that many partitions that lost one SPU do not flood it. All who wait
-for one attempt share its outcome: each asks the SC again then, and none waits for its turn to meet
-the same refusal. A caller whose time ends with the backoff gets the error of the failed attempt:
-why it had to wait.
+for one attempt share its outcome, a connection or a refusal: each asks the SC again then, and none
+waits for its turn to meet the same refusal. An attempt whose own caller gave up, because its
+partition has moved or its time is over, has none: the next one tries again. A caller whose time
+ends with the backoff gets the error of the failed attempt: why it had to wait.
 """
 
 from __future__ import annotations
