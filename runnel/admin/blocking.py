@@ -213,7 +213,10 @@ class BlockingAdmin:
         timeout: float = 60.0,
         on_state: Callable[[str], None] | None = None,
     ) -> Object | None:
-        """Wait until an object has a resolution, or is deleted (``deleted``; gives None)."""
+        """Wait until an object has a resolution, or is deleted (``deleted``; gives None).
+
+        ``on_state`` is called in the client's thread.
+        """
         return self._thread.call(self._admin.wait(kind, name, resolution, timeout, on_state))
 
     @blocking_form_of(Admin.elect)

@@ -84,6 +84,8 @@ class _Wait:
         self._wanted = wanted
         self._timeout_s = timeout_s
         self._on_state = on_state
+        #: What was said last.
+        self._said: str | None = None
         self._deadline = asyncio.get_running_loop().time() + timeout_s
 
     async def until(self, cls: type[Object], name: str, wanted: str) -> Object | None:
@@ -147,8 +149,10 @@ class _Wait:
             raise self.unknown(f"what the SC shows may be old: {error.message}") from error
 
     def _say(self, label: str, state: str) -> None:
-        if self._on_state is not None:
-            self._on_state(f"{label} {state}")
+        said = f"{label} {state}"
+        if self._on_state is not None and said != self._said:
+            self._said = said
+            self._on_state(said)
 
     def too_late(self, state: str) -> DeadlineExceededError:
         """The error once the deadline is over, with the state of what is missing."""

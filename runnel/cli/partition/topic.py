@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,14 +65,16 @@ def truncate(
     """
     wanted = _wanted(before, at, everything=everything)
     seconds = parse_timeout(timeout)
+    began = time.monotonic()
     with connected(sc) as cluster:
         with progress(f"asking where the partitions of {topic} begin and end"):
             bounds = cluster.offsets(topic, partition, timeout=seconds)
+        left = max(0.0, seconds - (time.monotonic() - began))
         if not yes:
             _ask(topic, sum(max(0, b.latest - b.first) for b in bounds.values()))
         with progress(f"truncating topic {topic}"):
             done = cluster.truncate(
-                topic, wanted, partitions=list(bounds), timeout=seconds, force=force
+                topic, wanted, partitions=list(bounds), timeout=left, force=force
             )
     rows = [(f"{topic}-{one.partition}", str(one.first), str(one.removed)) for one in done]
     print_rows(("PARTITION", "FIRST OFFSET", "OFFSETS REMOVED"), rows)

@@ -18,7 +18,7 @@ async def test_given_a_topic_whose_partition_is_not_writable_then_it_names_both(
     said: list[str] = []
     with pytest.raises(DeadlineExceededError) as raised:
         await world.cluster.wait("topic", "orders", "writable", 0.2, said.append)
-    assert set(said) == {f"partition 'orders-0' is online, but not writable: {WHY}"}
+    assert said == [f"partition 'orders-0' is online, but not writable: {WHY}"]
     assert raised.value.message == (
         "topic 'orders' is not writable after 0.2 s;"
         f" partition 'orders-0' is online, but not writable: {WHY}"
