@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -38,7 +37,6 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import UNCLEAN_ELECTION, Partition
 
 _APPLY_ATTEMPTS: Final = 5
-_ASK_AGAIN_S: Final = 0.2
 _DRY: Final = {"dryRun": "true"}
 _random = secrets.SystemRandom().random
 
@@ -261,11 +259,9 @@ class Admin(ObjectReads):
 
         Raises NotReadyError if no SC leads for a while: nobody knows them then.
         """
-        deadline_s = time.monotonic() + self._sc.not_ready_s
-        while (answer := await self._sc.call("GET", "/v1/cluster")).get("office") is None:
-            if time.monotonic() > deadline_s:
-                raise NotReadyError("no SC leads at the moment; try again in a moment")
-            await asyncio.sleep(_ASK_AGAIN_S)
+        answer = await self._sc.cluster_of_leader()
+        if answer.get("office") is None:
+            raise NotReadyError(answer.get("officeUnknown") or "no SC leads at the moment")
         with understood("its state"):
             return tuple(map(parse_divergent, answer.get("divergent", ())))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -43,6 +44,7 @@ from schemas.wire.keepalive import SILENT, be_patient
 #: An SC sends something every 15 s; a stream that is silent for longer than this is broken.
 STREAM_SILENCE_S: Final = 40.0
 NO_CONTENT: Final = 204
+_ASK_AGAIN_S: Final = 0.2
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 
@@ -61,6 +63,17 @@ class ScClient(ScCalls):
     async def close(self) -> None:
         if self._opened_in.is_this:
             await self._session.close()
+
+    async def cluster_of_leader(self) -> dict[str, Any]:
+        """What the SC that leads says about the cluster. Where none is elected in the time that an
+        election takes, what another one knows: ``office`` is null then, and ``officeUnknown`` says
+        why."""
+        deadline_s = time.monotonic() + self.not_ready_s
+        while True:
+            answer: dict[str, Any] = await self.call("GET", "/v1/cluster")
+            if answer.get("office") is not None or time.monotonic() > deadline_s:
+                return answer
+            await asyncio.sleep(_ASK_AGAIN_S)
 
     async def assignments(self, topic: str) -> Assignments:
         """The leaders of a topic's partitions; an unknown topic is absent.

@@ -114,7 +114,7 @@ async def _cluster(
         await _pages(session, archive, f"sc-{address}", address)
     objects: list[Object] = []
     try:
-        info = await client.call("GET", "/v1/cluster")
+        info = await client.cluster_of_leader()
         archive.add_json(contents.CLUSTER, info)
     except RunnelError as error:
         archive.miss(contents.CLUSTER, error.message)
@@ -124,7 +124,7 @@ async def _cluster(
             archive.miss(path, "no SC answers")
     else:
         if info["office"] is None:
-            # Hundreds of questions that only a leader answers would each wait for one.
+            # It was waited for; hundreds of questions that only a leader answers would each wait.
             client.not_ready_s = 0.0
         progress("objects, their history, and statistics")
         objects = await _objects(Admin(client), archive)

@@ -95,6 +95,8 @@ class ClusterAnswer(Model):
     """The SC that leads: since which KV revision, its random id, and how often the cluster has
     recovered from a KV that was restored from a backup. Null if this one does not, and has no
     answer of one that does: then `divergent` and `unproven` are not known, and empty."""
+    office_unknown: str | None = None
+    """Why `office` is null."""
     recovering: bool
     """Whether the cluster is recovering: every partition gets a new leader, nothing is deleted."""
     recovery: RecoveryBegun | None

@@ -18,10 +18,15 @@ MAX_WHY: Final = 300
 
 
 def cluster_answer(
-    mirror: Mirror, controller: Controller | None, version: str, dashboard: str | None = None
+    mirror: Mirror,
+    controller: Controller | None,
+    version: str,
+    dashboard: str | None = None,
+    office_unknown: str | None = None,
 ) -> ClusterAnswer:
     """The cluster as this SC, of this version, sees it. ``controller``: None while it does not
-    lead. Raises NotReadyError if it knows of no cluster yet."""
+    lead; then ``office_unknown`` says why it has no answer of one that does. Raises NotReadyError
+    if it knows of no cluster yet."""
     identity = mirror.identity if controller is None else controller.leadership.identity
     if identity is None:
         raise NotReadyError("no SC has led this cluster yet", retryAfterMs=RETRY_AFTER_MS)
@@ -33,6 +38,7 @@ def cluster_answer(
         dashboard=dashboard,
         revision=mirror.store.revision,
         office=None if controller is None else controller.leadership.stamp,
+        office_unknown=office_unknown,
         recovering=identity.recovering if controller is None else controller.view.recovering,
         recovery=RecoveryBegun(**asdict(begun)) if begun is not None else None,
         divergent=() if controller is None else _turned_away(controller),

@@ -144,6 +144,14 @@ class ClusterAnswers:
         services = self._leading.services
         return self._described(None if services is None else services.controller)
 
+    def without_leader(self, why: str) -> Answer:
+        """What answers about the cluster while no answer of an SC that leads is to be had."""
+
+        async def answer(_request: web.Request, _route: Route, _query: Query) -> web.Response:
+            return self._described(None, why)
+
+        return answer
+
     async def _recover(self, request: web.Request, _route: Route, query: Query) -> web.Response:
         options = read_write_options(request.headers.get(BY_HEADER), request.remote, query)
         wanted = await self._bodies.parsed(request, partial(parse_model, RecoveryRequest))
@@ -152,8 +160,8 @@ class ClusterAnswers:
         )
         return self._described(self._leading.as_leader.controller)
 
-    def _described(self, controller: Controller | None) -> web.Response:
-        answer = cluster_answer(self._mirror, controller, self._version, self._dashboard)
+    def _described(self, controller: Controller | None, why: str | None = None) -> web.Response:
+        answer = cluster_answer(self._mirror, controller, self._version, self._dashboard, why)
         return as_json(answer.model_dump(mode="json", by_alias=True))
 
     async def _controllers(

@@ -89,7 +89,7 @@ class PublicServer:
         self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
         self.app.cleanup_ctx.append(self._following_events)
-        of_cluster = ClusterAnswers(
+        self._of_cluster = ClusterAnswers(
             mirror,
             office,
             version,
@@ -102,7 +102,7 @@ class PublicServer:
         )
         reads = ObjectReads(mirror, self._leading.as_now)
         of_objects = ObjectAnswers(mirror, reads, self.feeds, self._bodies, self._leading)
-        answers = of_cluster.by_operation() | of_objects.by_operation()
+        answers = self._of_cluster.by_operation() | of_objects.by_operation()
         for route in routes():
             self._add(route, answers.get(route.operation, self._about_a_stream))
 
@@ -119,21 +119,22 @@ class PublicServer:
         async def handle(request: web.Request) -> web.StreamResponse:
             # Probes and scrapers may send any parameters.
             pairs = request.query.items() if route.versioned else ()
-            query = read_query(route, pairs)
+            query, how = read_query(route, pairs), answer
             if self._leading.services is None:
                 if self._proxy is not None and not is_answered_here(route, query):
                     try:
                         return await self._proxy.forward(request)
-                    except NotReadyError:
+                    except NotReadyError as error:
                         # Without this, no client could begin while none leads.
                         if route.operation is not Operation.CLUSTER:
                             raise
+                        how = self._of_cluster.without_leader(error.message)
                 if self._proxy is not None and is_too_old(self._mirror, route):
                     found = await self._proxy.fresher(request)
                     if found is not None:
                         return found
             try:
-                response = await self._answered_here(answer, request, route, query)
+                response = await self._answered_here(how, request, route, query)
             except NotFoundError:
                 found = await self._known_to_leader(request)
                 if found is None:

@@ -76,7 +76,10 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
         (address, look.info) for address, look in zip(addresses, looks, strict=True) if look.info
     ]
     if not answers:
-        return checks, any(look.waits for look in looks)
+        if not any(look.answers for look in looks):
+            return checks, False
+        said = "no SC says what its cluster is, so nothing else was looked at; check again"
+        return [*checks, Check("cluster", Result.FAILED, said)], True
     if len({info["clusterUid"] for _, info in answers}) > 1:
         named = ", ".join(f"{address} to {info['cluster']}" for address, info in answers)
         checks.append(
@@ -85,7 +88,8 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
         return checks, True
     address, info = next((one for one in answers if one[1]["office"] is not None), answers[0])
     if info["office"] is None:
-        said = "no SC leads: nothing is elected or changed, and what follows may be old"
+        why = info.get("officeUnknown") or "no SC leads"
+        said = f"no answer of an SC that leads, and what follows may be old: {why}"
         checks.append(Check("leader", Result.FAILED, said))
     client = ScClient((address,))
     try:
@@ -121,12 +125,12 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
 
 
 class _Look(NamedTuple):
-    """What was found of an SC, and what it says about its cluster. ``waits``: it answers, and says
-    nothing of that because it waits for the SC that leads."""
+    """What was found of an SC, and what it says about its cluster. ``answers``: it is there,
+    also if it says nothing of that."""
 
     check: Check
     info: dict[str, Any] | None = None
-    waits: bool = False
+    answers: bool = True
 
 
 async def _look_at_sc(address: Address) -> _Look:
@@ -141,12 +145,13 @@ async def _look_at_sc(address: Address) -> _Look:
             info = await client.call("GET", "/v1/cluster")
             await client.call("GET", "/health")
     except UnreachableError as error:
-        return _Look(Check(name, Result.FAILED, error.message))
+        return _Look(Check(name, Result.FAILED, error.message), answers=False)
     except TimeoutError:
         if await _is_there(client):
             said = f"it answers, but the SC that leads has not within {PATIENCE_S:g} s; check again"
-            return _Look(Check(name, Result.FAILED, said), waits=True)
-        return _Look(Check(name, Result.FAILED, f"no answer within {PATIENCE_S:g} s"))
+            return _Look(Check(name, Result.FAILED, said))
+        said = f"no answer within {PATIENCE_S:g} s"
+        return _Look(Check(name, Result.FAILED, said), answers=False)
     except RunnelError as error:
         # Without its KV an SC decides nothing; otherwise it has only just started.
         without = not {"kvAwayMs", "kvUnwritable"}.isdisjoint(error.details)

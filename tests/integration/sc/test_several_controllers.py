@@ -146,6 +146,8 @@ async def test_given_a_request_that_was_passed_on_then_a_standby_does_not_pass_i
     status, error = await standby.call("POST", "/v1/topics", topic, **{"X-Runnel-Via": "sc"})
     assert (status, error["code"]) == (503, "NOT_READY")
     assert leader.mirror.store.get(Topic, "t") is None
+    status, found = await standby.call("GET", "/v1/cluster", **{"X-Runnel-Via": "sc"})
+    assert (status, "the request was passed on to it" in found["officeUnknown"]) == (200, True)
     # Whoever leads answers, wherever the request comes from.
     status, _ = await leader.call("POST", "/v1/topics", topic, **{"X-Runnel-Via": "sc"})
     assert status == 201
@@ -247,7 +249,11 @@ async def test_given_no_leader_then_writes_are_refused_with_when_to_try_again(kv
         status, found = await standby.call("GET", "/v1/cluster")
         assert (status, found["clusterUid"]) == (200, described["clusterUid"])
         assert described["office"]["office"]
-        assert found == described | {"office": None, "revision": found["revision"]}
+        assert found == described | {
+            "office": None,
+            "officeUnknown": "no SC leads at the moment; try again in a moment",
+            "revision": found["revision"],
+        }
 
 
 async def test_given_no_sc_has_ever_led_then_nothing_is_said_of_the_cluster(kv: KV) -> None:

@@ -36,6 +36,7 @@ from schemas.streams.cuts import StreamCut
 
 CLUSTER_UID = "3f1c1a52-0000-4000-8000-000000000001"
 LOOK_S = 0.005
+WHY_NO_OFFICE = "the SC that leads, sc-2, cannot be reached from this one"
 
 
 @dataclass
@@ -65,6 +66,8 @@ class FakeSc:
         self.leads = True
         #: How long it waits for the SC that leads before it says what the cluster is.
         self.passes_on_for_s = 0.0
+        #: Whether any SC has ever led its cluster.
+        self.led = True
         #: SPUs that an operator believed.
         self.recovered: list[int] = []
         self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -284,6 +287,8 @@ class FakeSc:
 
     async def _cluster(self, _request: web.Request) -> web.Response:
         await asyncio.sleep(self.passes_on_for_s)
+        if not self.led:
+            raise NotReadyError("no SC has led this cluster yet")
         info = {
             "cluster": "test",
             "clusterUid": self.cluster_uid,
@@ -291,6 +296,7 @@ class FakeSc:
             "revision": self._revision,
             "divergent": self.divergent,
             "office": {"incarnation": len(self.recovered)} if self.leads else None,
+            "officeUnknown": None if self.leads else WHY_NO_OFFICE,
         }
         return web.json_response(info)
 

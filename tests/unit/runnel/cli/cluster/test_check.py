@@ -27,7 +27,7 @@ from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu, SpuType
 from schemas.objects.topic import Topic
 from tests.unit.runnel.cli.conftest import CommandLine
-from tests.unit.runnel.fake_sc import CLUSTER_UID, FakeSc
+from tests.unit.runnel.fake_sc import CLUSTER_UID, WHY_NO_OFFICE, FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
 
 SPU_ID = 1
@@ -151,8 +151,17 @@ def test_given_no_sc_leads_then_failed(command: CommandLine, sc: FakeSc, spu: Fa
     sc.leads = False
     found = looks(command)
     assert found[f"sc {sc.address}"][0] == "warning"
-    assert found["leader"][0] == "failed"
+    result, said = found["leader"]
+    assert (result, WHY_NO_OFFICE in said) == ("failed", True)
     assert found["endpoint edge"][0] == "ok"
+
+
+def test_given_no_sc_has_led_yet_then_it_counts_as_answering(
+    command: CommandLine, sc: FakeSc
+) -> None:
+    sc.led = False
+    done = command("cluster", "check")
+    assert (done.code, "no SC has led this cluster yet" in done.out) == (1, True)
 
 
 def test_given_a_standby_without_an_answer_of_the_leader_then_the_leader_is_believed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.runnel.cli.conftest import CommandLine
-from tests.unit.runnel.fake_sc import FakeSc
+from tests.unit.runnel.fake_sc import WHY_NO_OFFICE, FakeSc
 
 
 def turned_away(*ids: int) -> list[dict[str, object]]:
@@ -49,4 +49,4 @@ def test_given_no_sc_leads_then_it_does_not_say_that_there_is_nothing(
     sc.leads = False
     done = command("cluster", "recover", "--yes")
     assert (done.code, sc.recovered) == (5, [])
-    assert "no SC leads" in done.err
+    assert WHY_NO_OFFICE in done.err
