@@ -200,7 +200,8 @@ def test_sc_not_reachable_is_exit_code_5(cluster: Command) -> None:
 def test_wait_times_out_with_exit_code_5_and_says_what_is(cluster: Command) -> None:
     missing = "replicationFactor 3 needs 3 online SPUs; 2 of 2 registered are online"
     lonely = ("create", "topic", "lonely", "--replication-factor", "3")
-    assert missing in cluster.fails(*lonely, "--timeout", "1s", code=5)
+    said = cluster.fails(*lonely, "--timeout", "1s", code=5)
+    assert f"is not provisioned after 1 s; it is insufficientResources: {missing}" in said
     said = cluster.fails(
         "wait", "topic", "lonely", "--for", "provisioned", "--timeout", "1s", code=5
     )

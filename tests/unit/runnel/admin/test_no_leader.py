@@ -20,6 +20,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
+from tests.unit.runnel.conftest import World
 
 BUSY = NotReadyError("no SC leads at the moment", retryAfterMs=200)
 
@@ -255,3 +256,14 @@ def test_given_one_address_then_nobody_is_looked_for() -> None:
     scripted.silent = {"a"}
     assert result_of(scripted) == "done"
     assert scripted.looked == []
+
+
+async def test_given_an_election_then_what_only_the_leader_knows_is_waited_for(
+    world: World,
+) -> None:
+    """Every SC answers at once; one that does not lead knows of no SPU that is turned away."""
+    world.sc.divergent = [{"spu": 3, "why": "it has seen more", "incarnation": 5}]
+    world.sc.leads = False
+    asyncio.get_running_loop().call_later(0.05, setattr, world.sc, "leads", True)
+    found = await world.cluster.divergent_spus()
+    assert ([one.spu for one in found], world.sc.leads) == ([3], True)

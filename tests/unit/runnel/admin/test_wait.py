@@ -16,8 +16,14 @@ async def test_given_a_topic_whose_partition_is_not_writable_then_it_names_both(
     world.sc.add_topic("orders")
     world.sc.add_partition("orders", writable=False, reason=WHY)
     said: list[str] = []
+
+    def note(text: str) -> None:
+        said.append(text)
+        # A change that is no news: it is not said again.
+        world.sc.add_partition("orders", writable=False, reason=WHY)
+
     with pytest.raises(DeadlineExceededError) as raised:
-        await world.cluster.wait("topic", "orders", "writable", 0.2, said.append)
+        await world.cluster.wait("topic", "orders", "writable", 0.2, note)
     assert said == [f"partition 'orders-0' is online, but not writable: {WHY}"]
     assert raised.value.message == (
         "topic 'orders' is not writable after 0.2 s;"
