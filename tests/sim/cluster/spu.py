@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 TICK_US = 500_000
+#: How often an SPU looks whether it may connect again.
+LOOK_AGAIN_US = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class SimSpu:
         self._reporting = False
         self._seen: tuple[int, int, Stamp | None] = (0, 0, None)
         self._attempt = 0
+        #: Messages of the SC that are being carried out.
+        self._handling = 0
         #: Storage ids that were lost with a disk: what replaces them has others.
         self._wiped: dict[str, str] = {}
 
@@ -92,6 +96,7 @@ class SimSpu:
         self.life += 1
         self.is_up = True
         self.slow_disk = self.disk_is_full = self._reporting = False
+        self._handling = 0
         self._links = ()
         self._failing.clear()
         self._changed.clear()
@@ -211,6 +216,10 @@ class SimSpu:
         world = self.world
         if life != self.life or not self.is_up or self.session is not None:
             return
+        if self._handling:
+            # What the session before has begun is finished first, also on a slow disk.
+            world.clock.after(LOOK_AGAIN_US, self._connect, life)
+            return
         self._attempt += 1
         if world.network.reaches(self.id, SC):
             delay = world.network.delay_us()
@@ -278,6 +287,7 @@ class SimSpu:
     def handle(self, session: Session, message: SessionMessage) -> None:
         """Do what the SC asks, and say that it is done once it is durable."""
         clock = self.world.clock
+        self._handling += 1
         clock.after(self.disk_us(), self._do, self.life, session, message)
 
     def has_seen(self, incarnation: int, revision: int) -> bool:
@@ -292,6 +302,7 @@ class SimSpu:
     def _do(self, life: int, session: Session, message: SessionMessage) -> None:
         if life != self.life or not self.is_up:
             return
+        self._handling -= 1
         error = False
         match message:
             case AssignPartitions():
