@@ -110,15 +110,22 @@ async def _cluster(
     progress: Progress,
 ) -> None:
     progress("the SC")
-    for address in source.sc:
-        await _pages(session, archive, f"sc-{address}", address)
+    there = await asyncio.gather(
+        *(_pages(session, archive, f"sc-{address}", address) for address in source.sc)
+    )
+    answered.away += [
+        f"SC {one}" for one, is_there in zip(source.sc, there, strict=True) if not is_there
+    ]
+    known = True
     objects: list[Object] = []
     try:
         info = await client.cluster_of_leader()
         archive.add_json(contents.CLUSTER, info)
     except RunnelError as error:
         archive.miss(contents.CLUSTER, error.message)
-        answered.away.append("sc")
+        known = False
+        if not answered.away:
+            answered.away.append("the SC")
         spus = [spu.as_object() for spu in source.spus]
         for path in ("objects/", contents.CHECK, contents.EVENTS, contents.STATISTICS, "history/"):
             archive.miss(path, "no SC answers")
@@ -143,7 +150,7 @@ async def _cluster(
             await _pages(session, archive, f"spu-{spu.spec.spu_id}", address)
 
     await asyncio.gather(*map(pages_of, spus))
-    await _log_lines(client if "sc" not in answered.away else None, spus, archive, answered)
+    await _log_lines(client if known else None, spus, archive, answered)
 
 
 async def _objects(admin: Admin, archive: Archive) -> list[Object]:
@@ -218,13 +225,17 @@ async def _statistics(client: ScClient) -> dict[str, Any]:
 
 async def _pages(
     session: aiohttp.ClientSession, archive: Archive, name: str, address: Address
-) -> None:
+) -> bool:
+    """Add the pages of a daemon. Gives whether it answered."""
+    there = True
     for page, suffix in (("/health", "json"), ("/metrics", "txt")):
         path = f"daemons/{contents.safe_name(name)}{page}.{suffix}"
         try:
             archive.add(path, await read_page(session, address, page))
         except RunnelError as error:
             archive.miss(path, error.message)
+            there = False
+    return there
 
 
 async def _log_lines(

@@ -97,9 +97,14 @@ async def truncate(
                 )
             )
     except TimeoutError:
-        noted = ", ".join(map(str, sorted(asked))) or "none"
+        if not asked:
+            raise DeadlineExceededError(
+                f"the SC has noted no truncation of topic {route.name!r} within {timeout_s:.3g} s;"
+                f" one that it was asked for may still follow: runnel topic offsets {route.name}"
+            ) from None
+        noted = ", ".join(map(str, sorted(asked)))
         raise DeadlineExceededError(
-            f"not all of topic {route.name!r} was truncated within {timeout_s:g} s; the SC has"
+            f"not all of topic {route.name!r} was truncated within {timeout_s:.3g} s; the SC has"
             f" noted it for partitions: {noted}. Those follow when their replicas hear of it"
         ) from None
 

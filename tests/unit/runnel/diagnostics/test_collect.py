@@ -36,7 +36,7 @@ def test_given_a_working_directory_that_was_deleted_then_it_goes_on(
     file = tmp_path / "a.tar.gz"
     with open_archive(file, Redactor(), datetime.now(UTC)) as archive:
         answered = asyncio.run(collect(source, archive, lambda _: None))
-    assert answered.away == ["sc"]
+    assert answered.away == [f"SC 127.0.0.1:{port}"]
     with tarfile.open(file) as tar:
         member = tar.extractfile("a/host.json")
         assert member is not None
@@ -56,11 +56,23 @@ async def test_given_no_sc_that_leads_then_no_question_waits_for_one(
         return {}
 
     monkeypatch.setattr("runnel.diagnostics.collect._statistics", statistics)
+    monkeypatch.setattr("runnel.admin.calls.NOT_READY_S", 0.1)
     sc = FakeSc()
     sc.leads = leads
     await sc.start()
     source = Source((parse_address(sc.address),), "test", _check)
     with open_archive(tmp_path / "a.tar.gz", Redactor(), datetime.now(UTC)) as archive:
-        await collect(source, archive, lambda _: None)
+        answered = await collect(source, archive, lambda _: None)
     await sc.stop()
-    assert [one > 0 for one in patience] == [waits]
+    assert ([one > 0 for one in patience], answered.away) == ([waits], [])
+
+
+async def test_given_one_of_two_scs_then_the_other_is_named_as_away(tmp_path: Path) -> None:
+    sc = FakeSc()
+    await sc.start()
+    gone = Address("127.0.0.1", *free_ports(1))
+    source = Source((gone, parse_address(sc.address)), "test", _check)
+    with open_archive(tmp_path / "a.tar.gz", Redactor(), datetime.now(UTC)) as archive:
+        answered = await collect(source, archive, lambda _: None)
+    await sc.stop()
+    assert answered.away == [f"SC {gone}"]
