@@ -122,7 +122,8 @@ class LeaderProxy:
         leader = self._leader()
         if VIA_HEADER in request.headers:
             raise NotReadyError(
-                "this SC does not lead, and the request was passed on to it; try again in a moment",
+                "the SC that this request was passed on to does not lead any more; try again in a"
+                " moment",
                 retryAfterMs=RETRY_AFTER_MS,
             )
         if leader is None or leader.name == self._me:

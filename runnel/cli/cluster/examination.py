@@ -78,7 +78,10 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
     if not answers:
         if not any(look.answers for look in looks):
             return checks, False
-        said = "no SC says what its cluster is, so nothing else was looked at; check again"
+        said = (
+            "no SC says yet what its cluster is, so nothing else was looked at; check again in a"
+            " few seconds"
+        )
         return [*checks, Check("cluster", Result.FAILED, said)], True
     if len({info["clusterUid"] for _, info in answers}) > 1:
         named = ", ".join(f"{address} to {info['cluster']}" for address, info in answers)
