@@ -6,9 +6,8 @@ addresses, which the SPU has requested again. Order within a session: the comple
 addresses of peers, then assignments, then orders to lead, then deletions. An order to lead waits
 for the assignment of its own partition, which goes before those of others, and for two messages
 with assignments: where thousands have lost their leader, the first one leads before the last one is
-elected. When a session ends its
-outbox is dropped: the next session begins with the complete state, and an SPU asks for addresses
-again. Success wakes no controller: the SPU's report does.
+elected. When a session ends its outbox is dropped: the next session begins with the complete state,
+and an SPU asks for addresses again. Success wakes no controller: the SPU's report does.
 """
 
 from __future__ import annotations

@@ -127,25 +127,25 @@ def test_outbox(actions: list[Send], messages: list[Message]) -> None:
     assert drain(outbox) == messages
 
 
-def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
+def test_given_very_many_then_messages_are_bounded_and_the_oldest_orders_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
     outbox = Outbox(STAMP)
     for action in (
         SendDelete(1, (grave(2), grave(3))),
-        SendLead(1, lead()),
         SendLead(1, lead(1)),
+        SendLead(1, lead()),
         SendAssignment(1, A0),
         SendAssignment(1, A1),
         SendAssignment(1, A0_NEWER),
     ):
         outbox.add(action)
     assert drain(outbox) == [
-        assign(A0_NEWER),
         assign(A1),
-        leads(lead()),
+        assign(A0_NEWER),
         leads(lead(1)),
+        leads(lead()),
         deletes(grave(2)),
         deletes(grave(3)),
     ]
