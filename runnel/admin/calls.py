@@ -53,6 +53,8 @@ FRESH_S: Final = 1.0
 #: How long a call waits for an SC to be elected (twice the time of a lease, and more), or for
 #: anything else that an SC says to ask again for.
 NOT_READY_S: Final = 15.0
+#: How long a call waits before it says what it waits for.
+SILENT_WAIT_S: Final = 3.0
 _NUMBER: Final = re.compile(r"\d+")
 #: How long after an answer that did not come a repeatable request is sent again.
 UNKNOWN_S: Final = 0.5
@@ -82,8 +84,8 @@ Kind = TypeVar("Kind", bound=Object)
 class ScCalls(ABC):
     """Calls to the SCs of a cluster; the one that answered last is asked first.
 
-    ``by`` is the writer's name, as histories and conflicts show it. Warnings of the SC go to the
-    log ``runnel``, unless `on_warning` is set.
+    ``by`` is the writer's name, as histories and conflicts show it. Warnings of the SC, and what a
+    call waits for that takes long, go to the log ``runnel``, unless `on_warning` is set.
     """
 
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
@@ -94,6 +96,8 @@ class ScCalls(ABC):
         self.by = _header(by or DEFAULT_BY)
         #: What the last answer to a question warned of, without its numbers.
         self._warned: set[str] = set()
+        #: Whether it was said, since an SC has answered, what calls wait for.
+        self._told_of_wait = False
         #: When the SC that is asked first has answered last, on the monotonic clock.
         self._answered_s = -FRESH_S
 
@@ -136,7 +140,8 @@ class ScCalls(ABC):
         carried out, as when the SC that led stands still.
         """
         data = None if body is None else json.dumps(body).encode()
-        deadline_s = time.monotonic() + self.not_ready_s
+        began_s = time.monotonic()
+        deadline_s = began_s + self.not_ready_s
         unknown: RunnelError | None = None
         while True:
             try:
@@ -149,6 +154,7 @@ class ScCalls(ABC):
                         # Nothing but the last time.
                         raise unknown from error
                     raise
+                self._tell_of_wait(error.message, began_s)
                 await self._pause(wait_ms / 1000)
             except (UnreachableError, DeadlineExceededError) as error:
                 if not repeatable or (unknown is None and isinstance(error, NotConnectedError)):
@@ -207,15 +213,18 @@ class ScCalls(ABC):
     async def _in_turn(self) -> tuple[Address, ...]:
         """The SCs in the order in which they are to be asked: those that do not answer at all come
         last. Which ones these are is only looked up until one answers. Raises NotConnectedError if
-        none does for `NOT_READY_S`: what is sent to a process that stands still may be done
+        none does within `NOT_READY_S`: what is sent to a process that stands still may be done
         whenever that goes on. Raises it at once if the network carries to none of them: whoever
         knows an answer from before goes on with that.
         """
         known = tuple(self._addresses)
         if len(known) < 2 or time.monotonic() - self._answered_s < FRESH_S:
             return known
-        deadline_s = time.monotonic() + self.not_ready_s
+        began_s = time.monotonic()
+        deadline_s = began_s + self.not_ready_s
+        where = ", ".join(map(str, known))
         while True:
+            round_began_s = time.monotonic()
             found: set[Presence] = set()
             for number, address in enumerate(known):
                 found.add(seen := await self._look_at(address))
@@ -224,15 +233,24 @@ class ScCalls(ABC):
             if found == {Presence.GONE}:
                 # Each says why.
                 return known
-            if Presence.SILENT not in found or time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            next_ends_s = now_s + UNKNOWN_S + (now_s - round_began_s)
+            if Presence.SILENT not in found or next_ends_s > deadline_s:
                 raise NotConnectedError(
-                    f"no SC answers at {', '.join(map(str, known))}, so nothing was sent; is the"
-                    " cluster running? runnel cluster status"
+                    f"no SC answers at {where}, so nothing was sent; is the cluster running? runnel"
+                    " cluster status"
                 )
+            self._tell_of_wait(f"no SC answers at {where}", began_s)
             await self._pause(UNKNOWN_S)
+
+    def _tell_of_wait(self, why: str, began_s: float) -> None:
+        if time.monotonic() - began_s >= SILENT_WAIT_S and not self._told_of_wait:
+            self._told_of_wait = True
+            self.on_warning(f"still trying: {why}")
 
     def _prefer(self, address: Address) -> None:
         self._answered_s = time.monotonic()
+        self._told_of_wait = False
         if address != self._addresses[0]:
             self._addresses.remove(address)
             self._addresses.insert(0, address)

@@ -9,6 +9,7 @@ because the interpreter, at its exit, could only complain about that.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -104,7 +105,22 @@ def warn(text: str) -> None:
     from rich.markup import escape
 
     with suppress(OSError):
-        console.print(f"[bold yellow]warning:[/] {escape(text)}")
+        console.print(f"[bold yellow]warning:[/] {escape(_shown(text))}")
+
+
+class _ClientWarnings(logging.Handler):
+    """Prints the warnings in the log of the client library as `warn` does, and leaves others to the
+    handler of last resort. Used where the process keeps no log."""
+
+    def __init__(self, others: logging.Handler | None) -> None:
+        super().__init__(logging.WARNING)
+        self._others = others
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "runnel":
+            warn(record.getMessage())
+        elif self._others is not None:
+            self._others.handle(record)
 
 
 def _shown(text: str) -> str:
@@ -137,7 +153,10 @@ class _UsageMistake(Protocol):
 
 
 def run(app: Callable[..., object]) -> int:
-    """Run the command line and give the exit code; standard output is flushed by then."""
+    """Run the command line and give the exit code; standard output is flushed by then. Warnings of
+    the client library are printed."""
+    if not isinstance(logging.lastResort, _ClientWarnings):
+        logging.lastResort = _ClientWarnings(logging.lastResort)
     return _finish_output(_outcome(app))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -229,6 +230,47 @@ def test_given_all_stand_still_for_long_then_all_are_named_and_nothing_was_sent(
     with pytest.raises(NotConnectedError, match="no SC answers at a:1, b:2, so nothing was sent"):
         result_of(scripted)
     assert scripted.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "silent", "why"),
+    [
+        (BUSY, "", "no SC leads at the moment"),
+        ("done", "ab", "no SC answers at a:1, b:2"),
+        ("done", "", None),
+    ],
+    ids=["no leader", "all frozen", "given an answer"],
+)
+def test_given_a_long_wait_then_it_is_said_once_what_for(
+    monkeypatch: pytest.MonkeyPatch, answer: RunnelError | str, silent: str, why: str | None
+) -> None:
+    passed_s = 0.0
+    monkeypatch.setattr("runnel.admin.calls.time.monotonic", lambda: passed_s)
+
+    class WaitingCalls(ScriptedCalls):
+        async def _pause(self, seconds: float) -> None:
+            nonlocal passed_s
+            await super()._pause(seconds)
+            passed_s += seconds
+
+    scripted = WaitingCalls(answer)
+    scripted.silent = set(silent)
+    said: list[str] = []
+    scripted.on_warning = said.append
+    with suppress(RunnelError):
+        result_of(scripted)
+    assert said == ([f"still trying: {why}"] if why else [])
+    # Not again before an SC has answered, and then again.
+    with suppress(RunnelError):
+        result_of(scripted)
+    assert len(said) <= 1
+    scripted.answers, scripted.silent = ["done"], set()
+    result_of(scripted)
+    passed_s += calls.FRESH_S
+    scripted.answers, scripted.silent = [answer], set(silent)
+    with suppress(RunnelError):
+        result_of(scripted)
+    assert len(said) == (2 if why else 0)
 
 
 @pytest.mark.parametrize("gone", ["", "b"])

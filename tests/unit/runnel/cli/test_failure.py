@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -296,3 +298,20 @@ def test_what_is_awaited(
 
 def test_only_partitions_that_can_commit_are_asked_for_offsets() -> None:
     assert [readiness.commits(p) for p in (GOOD, LEADERLESS, SHORT)] == [True, False, False]
+
+
+def test_given_warnings_of_the_client_library_then_they_are_printed_as_those_of_the_command() -> (
+    None
+):
+    call = (
+        "import logging; from runnel.cli import failure\n"
+        "def app(**_):\n"
+        "    for name in ('runnel', 'other'):\n"
+        "        logging.getLogger(name).warning('a[0]\\x1b is odd')\n"
+        "        logging.getLogger(name).info('not this')\n"
+        "failure.run(app)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", call], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == "warning: a[0]\\x1b is odd\na[0]\x1b is odd\n"
