@@ -2,7 +2,8 @@
 
 A file has what a consumer hands out: partition, offset, timestamp, then key, value and headers, or
 the columns of a typed topic; and, last, the transaction id, null where a record has none. The
-footer says of which topic and offsets it is, in JSON under the key ``runnel``.
+footer says of which topic and offsets it is, in JSON under the key ``runnel``, and the term of the
+last batch, under ``runnel.term``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from schemas.objects.archive import ArchiveSettings, ParquetCodec
 
 #: The key of the footer's metadata.
 FOOTER_KEY: Final = b"runnel"
+#: The key of the term, which is known only once all records are written.
+_TERM_KEY: Final = b"runnel.term"
 _ID: Final = "_transaction_id"
 #: These grow by little from record to record.
 _DELTA: Final = ("offset", "timestamp")
@@ -68,13 +71,15 @@ def _id_name(names: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was written into a file; see `runnel.archive.manifest.ArchivedFile`."""
+    """What was written into a file; see `runnel.archive.manifest.ArchivedFile`. ``term``: 0 in
+    files of versions that did not write it."""
 
     rows: int
     size: int
     first_us: int
     last_us: int
     last_id: int
+    term: int
     crc: int
 
 
@@ -157,9 +162,11 @@ class FileWriter:
         if self._held_bytes >= self._row_group:
             self._flush()
 
-    def close(self) -> Contents:
-        """Write what is left, and the footer; the file itself stays open. Raises OSError."""
+    def close(self, term: int) -> Contents:
+        """Write what is left, and the footer with the term of the last batch; the file itself stays
+        open. Raises OSError."""
         self._flush()
+        self._writer.add_key_value_metadata({_TERM_KEY: str(term).encode()})
         self._writer.close()
         return Contents(
             self._rows,
@@ -167,6 +174,7 @@ class FileWriter:
             self._first_us or 0,
             self._last_us,
             self._last_id,
+            term,
             self._checked.crc,
         )
 
@@ -218,10 +226,11 @@ def read_contents(path: Path) -> Contents:
                 if ids is not None and ids.has_min_max:
                     last_id.append(ids.max)
             rows = file.metadata.num_rows
+            term = int((file.metadata.metadata or {}).get(_TERM_KEY, b"0"))
     except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no file of an archive: {error}") from error
     return Contents(
-        rows, size, min(first_us, default=0), max(last_us, default=0), max(last_id), crc
+        rows, size, min(first_us, default=0), max(last_us, default=0), max(last_id), term, crc
     )
 
 

@@ -1,8 +1,10 @@
 """Listing files of an archive from what they say of themselves: once the list is lost, and after a
 first run that ended before it listed what it had written.
 
-Files were written in the order of their offsets; one that begins inside of an earlier one was
-written after the log had diverged, and its records are those that count from there.
+Several files of a partition are written at once, so one may be there without those before it, and
+when it was written says nothing of its place. What the log still holds is not passed over: it is
+archived again. A file that begins inside of one with a lower term was written after the log had
+diverged, and its records are those that count from there.
 """
 
 from __future__ import annotations
@@ -15,19 +17,40 @@ from pathlib import Path
 from runnel.archive.manifest import Added, ArchivedFile, Archives, Update, add
 from runnel.archive.places import is_file_name, sync_directory
 from runnel.archiving.access import ArchiveAccess
+from runnel.partition.segments import list_segments
 from schemas.errors import StorageFailedError
 
 
-def chain(written: Sequence[ArchivedFile]) -> list[ArchivedFile]:
-    """The list that files make, given in the order in which they were written. Pure."""
+def chain(written: Sequence[ArchivedFile], log_start: int) -> list[ArchivedFile]:
+    """The list that files make, given in the order in which they were written: it ends before the
+    first gap that the log, which begins at ``log_start``, can still fill. Pure."""
     found: list[ArchivedFile] = []
-    for file in written:
-        # The same offsets once more, or records that an election has lost.
-        before = [
-            replace(one, until=min(one.until, file.base)) for one in found if one.base < file.base
-        ]
-        found = [*before, file]
-    return found
+    for file in sorted(written, key=lambda one: one.term):
+        found = _with(found, file)
+    listed: list[ArchivedFile] = []
+    for file in found:
+        if file.base > max(listed[-1].until if listed else 0, log_start):
+            break
+        listed.append(file)
+    return listed
+
+
+def _with(found: Sequence[ArchivedFile], file: ArchivedFile) -> list[ArchivedFile]:
+    """Files by their offsets, and one more, whose term is not below theirs."""
+    same = [one for one in found if one.term == file.term]
+    if file.term and any(one.base <= file.base and one.until >= file.end for one in same):
+        return [*found]
+    # The same offsets once more, or records that an election has lost.
+    before = [
+        replace(one, until=min(one.until, file.base)) for one in found if one.base < file.base
+    ]
+    behind = [one for one in same if one.base >= file.base and one.end > file.end]
+    if not file.term:
+        # Earlier versions did not write the term: of two files with the same offsets, the one that
+        # was written later counts.
+        behind = [one for one in behind if one.base >= file.end]
+    until = min((one.base for one in behind), default=file.end)
+    return [*before, replace(file, until=min(file.end, until)), *behind]
 
 
 async def relist(access: ArchiveAccess, index: int) -> int:
@@ -38,12 +61,15 @@ async def relist(access: ArchiveAccess, index: int) -> int:
     """
     directory = access.place.partition(index)
     try:
-        files = chain(await asyncio.to_thread(_read, access, index))
+        written = await asyncio.to_thread(_read, access, index)
     except (OSError, ValueError) as error:
         raise StorageFailedError(
             f"{directory} has files, and nobody lists them: {error}. Move what is no file of this"
             " archive elsewhere"
         ) from error
+    if not written:
+        return 0
+    files = chain(written, (await list_segments(access.route, index)).log_start)
     if files:
         await access.store.update(access.uid, lambda state: _adds(access, state, index, files))
     return len(files)
@@ -92,8 +118,7 @@ def _file(access: ArchiveAccess, index: int, path: Path) -> ArchivedFile:
         first_us=contents.first_us,
         last_us=contents.last_us,
         last_id=contents.last_id,
-        # The leader is not asked whether the log goes on from it.
-        term=0,
+        term=contents.term,
         crc=contents.crc,
         until=footer.end,
     )

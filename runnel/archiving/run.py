@@ -31,6 +31,7 @@ from runnel.archiving.writing import ArchiveTask, write_file
 from runnel.partition.segments import list_segments
 from schemas.errors import ConflictError, DivergedError, RunnelError, StorageFailedError
 from schemas.ids import PartitionUid
+from schemas.objects.partition import Partition
 from schemas.objects.topic import partition_name
 from schemas.wire.protocol import Api
 from schemas.wire.record_requests import FetchRequest
@@ -160,13 +161,14 @@ async def _tasks(access: ArchiveAccess, run: ArchiveRun, *, everything: bool) ->
             continue
         try:
             known = await _agreed(access, run, index)
+            due_us = None if await _is_unproven(access, index, known) else older_than_us
             found = await list_segments(access.route, index)
         except RunnelError as error:
             run.failures[index] = error
         else:
             ranges[index] = (
                 known.before,
-                due_ranges(found.items, found.log_start, found.lac, known.before, older_than_us),
+                due_ranges(found.items, found.log_start, found.lac, known.before, due_us),
             )
     # Asked after the ends of the logs: it knows all columns of what is below them.
     rows = await access.ask_rows()
@@ -205,8 +207,22 @@ async def _agreed(access: ArchiveAccess, run: ArchiveRun, index: int) -> Partiti
 
 
 def _last(known: PartitionArchive) -> ArchivedFile | None:
-    """The file that ends at the watermark."""
-    return next((one for one in known.files if one.until == one.end == known.before), None)
+    """The file that ends at the watermark, if the term is known in which its last batch was
+    written: the leader can say whether its log goes on from there."""
+    there = (one for one in known.files if one.until == one.end == known.before)
+    return next((one for one in there if one.term), None)
+
+
+async def _is_unproven(access: ArchiveAccess, index: int, known: PartitionArchive) -> bool:
+    """Whether nothing can say that the log still goes on from the archive, and an election may have
+    changed that. Then all that is committed is archived, however young: its file can say so."""
+    if not known.before or _last(known) is not None:
+        return False
+    return _is_unclean(await access.partition(partition_name(access.route.name, index)))
+
+
+def _is_unclean(partition: Partition) -> bool:
+    return partition.status.unclean_term is not None
 
 
 async def _compare(access: ArchiveAccess, index: int, last: ArchivedFile) -> None:
@@ -268,7 +284,11 @@ async def _tell(access: ArchiveAccess, index: int) -> None:
     was, before = partition.spec.archived_before, known.before or 0
     if was is None or was == before:
         return
-    if (last := _last(known)) is not None:
+    last = _last(known)
+    if before and last is None and _is_unclean(partition):
+        # The next file can say whether the log goes on from the archive.
+        return
+    if last is not None:
         try:
             await _compare(access, index, last)
         except DivergedError as error:

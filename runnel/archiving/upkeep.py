@@ -29,7 +29,8 @@ def expired_before(
     """Where the archive of a partition begins by its retention; None if it removes nothing. Pure.
 
     It removes whole files, the oldest first: those whose records are all too old by their own
-    times, and as many as are too much.
+    times, and as many as are too much. Of one that the log has diverged from, readers lose what
+    they still get from it, and nothing of the file that came in its place.
     """
     before = None
     excess = None if retention.size is None else archive.size - retention.size
@@ -40,7 +41,8 @@ def expired_before(
             excess -= file.size
         elif not too_old:
             break
-        before = file.end
+        if file.until > file.base:
+            before = file.until
     return before
 
 

@@ -50,7 +50,7 @@ async def write_file(task: ArchiveTask, open_consumer: Callable[[], Consumer]) -
     unfinished = task.place.unfinished(task.partition, name)
     try:
         await asyncio.to_thread(make_directory, unfinished.parent)
-        contents, term = await _write(task, unfinished, open_consumer)
+        contents = await _write(task, unfinished, open_consumer)
         await asyncio.to_thread(put_in_place, unfinished, task.place.file(task.partition, name))
     except OSError as error:
         raise StorageFailedError(
@@ -70,15 +70,13 @@ async def write_file(task: ArchiveTask, open_consumer: Callable[[], Consumer]) -
         first_us=contents.first_us,
         last_us=contents.last_us,
         last_id=contents.last_id,
-        term=term,
+        term=contents.term,
         crc=contents.crc,
         until=task.end,
     )
 
 
-async def _write(
-    task: ArchiveTask, path: Path, open_consumer: Callable[[], Consumer]
-) -> tuple[Contents, int]:
+async def _write(task: ArchiveTask, path: Path, open_consumer: Callable[[], Consumer]) -> Contents:
     # Arrow's Parquet is needed where files are written alone.
     from runnel.archive.parquet import FileWriter, Footer
 
@@ -99,7 +97,7 @@ async def _write(
                 f" {task.end} or above",
                 diverged_at=position,
             )
-        contents = await asyncio.to_thread(writer.close)
+        contents = await asyncio.to_thread(writer.close, term)
         file.flush()
         await asyncio.to_thread(os.fsync, file.fileno())
-    return contents, term
+    return contents

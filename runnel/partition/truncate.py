@@ -51,7 +51,7 @@ class _Place:
 
     @property
     def log_before(self) -> int:
-        """Where the log is to begin."""
+        """Where the log begins afterwards, at least."""
         return max(self.before, self.log_start)
 
 
@@ -84,7 +84,8 @@ async def truncate(
             )
             for index, place in zip(partitions, places, strict=True):
                 name = partition_name(route.name, index)
-                await admin.truncate_partition(name, place.log_before, force=force)
+                # Not where the log begins: what the SC remembers counts for the archive as well.
+                await admin.truncate_partition(name, place.before, force=force)
                 asked.add(index)
                 if unlist is not None:
                     await unlist(index, place.before)

@@ -19,6 +19,7 @@ from runnel.archive.parquet import (
     FileWriter,
     Footer,
     file_schema,
+    read_contents,
     read_footer,
     read_records,
 )
@@ -29,6 +30,7 @@ from schemas.objects.archive import ArchiveSettings, ParquetCodec
 
 SETTINGS = ArchiveSettings(path="/mnt/archive")
 FOOTER = Footer("orders", "0b0c", 3, 0, 1_000, schema_id=9)
+TERM = 7 << 16
 BATCH_BYTES = 1 << 20
 #: One column of each type, and a value for each.
 TYPES: dict[str, Any] = {
@@ -98,7 +100,7 @@ def write(
         writer = FileWriter(file, rows, settings, FOOTER)
         for batch in batches:
             writer.write(batch)
-        return writer.close()
+        return writer.close(TERM)
 
 
 def read(path: Path, start: int = 0, stop: int = 1 << 40, **more: Any) -> pa.Table:
@@ -113,8 +115,9 @@ def test_given_records_then_read_as_they_were_and_described(tmp_path: Path) -> N
     found = write(path, [plain(0, 50), plain(100, 20)])
     assert read(path).equals(pa.Table.from_batches([plain(0, 50), plain(100, 20)]))
     data = path.read_bytes()
-    assert found == Contents(70, len(data), 0, 120_000_000, -1, zlib.crc32(data))
+    assert found == Contents(70, len(data), 0, 120_000_000, -1, TERM, zlib.crc32(data))
     assert read_footer(path) == FOOTER
+    assert read_contents(path) == found
 
 
 @pytest.mark.parametrize("codec", list(ParquetCodec))

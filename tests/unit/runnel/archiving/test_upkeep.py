@@ -43,6 +43,19 @@ def test_retention(retention: ArchiveRetention, now_us: int, before: int | None)
 
 
 @pytest.mark.parametrize(
+    ("at", "size", "before"),
+    [(15, 4_500, 10), (15, 2_500, 15), (15, 2_499, 40), (10, 3_000, 10), (10, 2_999, 40)],
+)
+def test_given_a_log_that_diverged_then_retention_leaves_what_came_in_its_place(
+    at: int, size: int, before: int
+) -> None:
+    archive = archive_of(
+        added(None, 0, 10), added(10, 10, 30), Diverged(UID, 0, at), added(at, at, 40)
+    )
+    assert expired_before(archive, ArchiveRetention(size=size), 0) == before
+
+
+@pytest.mark.parametrize(
     ("updates", "name", "needless"),
     [
         pytest.param((), "0-10", False, id="given-an-empty-list-then-it-may-be-all-there-is"),
