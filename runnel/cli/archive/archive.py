@@ -16,7 +16,7 @@ from runnel.cli.connection import connected
 from runnel.cli.failure import EXIT_FAILED
 from runnel.cli.render import TableOutput, count, print_rows
 from runnel.records.record import time_of
-from schemas.errors import InvalidRequestError, RunnelError
+from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.quantities import parse_duration_ms, readable_size
 from schemas.objects.topic import Topic, partition_name
 
@@ -63,7 +63,13 @@ def run(
     pause_s = None if every is None else _pause_s(every)
     with connected(sc) as cluster:
         while True:
-            failed = _run_all(cluster, topics, everything=everything, workers=workers)
+            try:
+                failed = _run_all(cluster, topics, everything=everything, workers=workers)
+            except RunnelError as error:
+                if pause_s is None or isinstance(error, InvalidRequestError | NotFoundError):
+                    raise
+                # The next run goes on where this one was.
+                print(f"error: {error.message}", file=sys.stderr)
             if pause_s is None:
                 break
             time.sleep(pause_s)
