@@ -27,6 +27,7 @@ from runnel.cli.records.refusals import stop_if_refused
 from runnel.cli.records.typed_inputs import LineReader, Misfits, Unfit, check_file, read_pieces
 from runnel.cli.render import count
 from schemas.columns.topic_schema import TopicSchema
+from schemas.errors import InvalidRequestError
 
 
 @contextmanager
@@ -49,6 +50,16 @@ def progress_of(file: Path) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=stderr(), transient=True) as progress:
         task = progress.add_task("produce", total=total, records=0)
         yield lambda advance, records: progress.update(task, advance=advance, records=records)
+
+
+def _require_two_reads(file: Path) -> None:
+    """Raise InvalidRequestError for a pipe, which would be empty after the check."""
+    if file.is_fifo():
+        raise InvalidRequestError(
+            f"{file} is a pipe, and all rows of a file are checked before the first one is sent:"
+            " store it in a file, give JSON lines as standard input without --file, or add"
+            " --skip-bad-rows, which checks each row as it is sent"
+        )
 
 
 class TypedInput:
@@ -79,6 +90,7 @@ class TypedInput:
 
     def _send_file(self, file: Path) -> tuple[int, int]:
         if not self._skip:
+            _require_two_reads(file)
             check_file(file, self._columns, self._nulls)
         records = size = 0
         with progress_of(file) as advance:

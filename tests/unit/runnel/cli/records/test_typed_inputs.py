@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from runnel.cli.records.inputs import CHUNK_LINES
 from runnel.cli.records.output import RecordOutput, RecordWriter
+from runnel.cli.records.produce_typed import TypedInput
 from runnel.cli.records.typed_inputs import MAX_REPORTED, LineReader, Unfit, check_file, read_pieces
 from runnel.records.arrow_schema import rows_batch
 from runnel.records.as_json import rows_json, typed_json, value_json
@@ -301,3 +303,11 @@ def test_typed_records_as_they_are_printed(
 def test_given_a_key_separator_for_typed_records_then_refused() -> None:
     with pytest.raises(InvalidRequestError, match="--key-separator"):
         RecordWriter(RecordOutput.VALUE, "orders", b":", typed=True)
+
+
+def test_given_a_pipe_then_refused_before_it_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "rows.ndjson"
+    os.mkfifo(pipe)
+    producer: Any = None
+    with pytest.raises(InvalidRequestError, match=r"rows\.ndjson is a pipe, .* --skip-bad-rows"):
+        TypedInput(producer, TopicSchema(columns=ORDERS), skip=False).produce(pipe)
