@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Final
 
 from sc.store.view import View
+from schemas.objects.partition import PartitionSpec
 
 #: Replicas that catch up on one SPU at once, and those that leave one.
 MOST_IN: Final = 8
@@ -32,21 +33,39 @@ class Budget:
         for partition in view.store.moving():
             self._note(partition.spec.joining or (), partition.spec.leaving or ())
 
-    def take(self, joining: Collection[int], leaving: Collection[int]) -> bool:
+    def take(
+        self,
+        joining: Collection[int],
+        leaving: Collection[int],
+        instead_of: PartitionSpec | None = None,
+    ) -> bool:
         """Whether one more partition may move so; it counts from then on. Replicas that only leave
-        cost nothing."""
-        if joining and (
+        cost nothing. ``instead_of``: how it moves now, if it does; that ends."""
+        if instead_of is not None:
+            self._forget(instead_of.joining or (), instead_of.leaving or ())
+        if self._has_room(joining, leaving):
+            self._note(joining, leaving)
+            self.given.update(joining)
+            return True
+        if instead_of is not None:
+            self._note(instead_of.joining or (), instead_of.leaving or ())
+        return False
+
+    def _has_room(self, joining: Collection[int], leaving: Collection[int]) -> bool:
+        return not joining or not (
             self._count >= MOST
             or any(self._in[i] >= MOST_IN for i in joining)
             or any(self._out[i] >= MOST_OUT for i in leaving)
-        ):
-            return False
-        self._note(joining, leaving)
-        self.given.update(joining)
-        return True
+        )
 
     def _note(self, joining: Collection[int], leaving: Collection[int]) -> None:
         if joining:
             self._count += 1
             self._in.update(joining)
             self._out.update(leaving)
+
+    def _forget(self, joining: Collection[int], leaving: Collection[int]) -> None:
+        if joining:
+            self._count -= 1
+            self._in.subtract(joining)
+            self._out.subtract(leaving)

@@ -78,7 +78,7 @@ def drain(view: View, spu: Spu, now_ms: int) -> Draining:
     obstacle: str | None = None
     budget = Budget(view)
     for partition in held:
-        if partition.deleting or partition.spec.moves:
+        if partition.deleting or not _is_to_move(partition, spu_id):
             continue
         found = _away_from(view, partition, spu, budget)
         if isinstance(found, str):
@@ -86,6 +86,16 @@ def drain(view: View, spu: Spu, now_ms: int) -> Draining:
         elif found is not None:
             actions.append(found)
     return Draining(tuple(actions), left, obstacle)
+
+
+def _is_to_move(partition: Partition, spu_id: int) -> bool:
+    """Whether a move away from an SPU may begin: not while another move takes the replica away, nor
+    while one is under way that this replica, which is live, does not hold up."""
+    spec = partition.spec
+    if not spec.moves:
+        return True
+    is_live = any(member.spu_id == spu_id for member in partition.status.lrs)
+    return spu_id in spec.replicas and not is_live
 
 
 def _away_from(

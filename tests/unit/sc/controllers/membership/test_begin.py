@@ -8,7 +8,7 @@ import pytest
 
 from sc.controllers.actions import BeginMove, Key, WakeAt
 from sc.controllers.membership.begin import begin, respecified
-from sc.controllers.membership.budget import MOST, MOST_IN, Budget
+from sc.controllers.membership.budget import MOST, MOST_IN, MOST_OUT, Budget
 from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.membership.resize import Resizing, of_topic, resize, settings_for_now
 from sc.store.view import View
@@ -148,6 +148,42 @@ def test_budget() -> None:
     for i in range(MOST - MOST_IN):
         assert budget.take((10 + i,), ())
     assert not budget.take((99,), ())
+
+
+def test_given_a_move_instead_of_another_then_the_other_one_counts_no_more() -> None:
+    moving = [led(i, (2, 3), (1, 3), joining=(2,), leaving=(1,)) for i in range(MOST_OUT)]
+    budget = Budget(view_of(*moving))
+    assert not budget.take((4,), (1, 2))
+    assert budget.take((4,), (1, 2), moving[0].spec)
+    assert not budget.take((4,), (1, 2)), "it takes the place of the other one"
+    for _ in range(MOST_IN - 1):
+        assert budget.take((4,), ())
+    assert not budget.take((4,), (1, 2), moving[1].spec)
+    assert not budget.take((5,), (1,)), "what was refused goes on as it was"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "lrs", "leaving", "expected"),
+    [
+        pytest.param((2, 1), (3, 1), (3,), (4, 1), id="given-a-newcomer-then-another-one"),
+        pytest.param((2, 1), (3, 1, 2), (3,), None, id="given-a-live-newcomer-then-waits"),
+        pytest.param((1, 2), (1, 3), (3,), (1, 4), id="given-a-lost-one-that-was-to-stay-then-too"),
+        pytest.param((1, 4), (1, 2), (2,), None, id="given-it-leaves-already-then-waits"),
+    ],
+)
+def test_given_a_move_that_an_spu_holds_up_then_a_drain_of_it_moves_on(
+    replicas: tuple[int, ...],
+    lrs: tuple[int, ...],
+    leaving: tuple[int, ...],
+    expected: tuple[int, ...] | None,
+) -> None:
+    joining = tuple(i for i in replicas if i not in (1, *lrs)) or None
+    partition = led(0, replicas, lrs, joining=joining, leaving=leaving)
+    view = seen(partition, drained(2), drained(3), *map(spu_of, (1, 4)), online=(1, 3, 4))
+    view.suspicions.ended(2, SessionEnd.LOST, 0, 0)
+    found = [a.spec for a in drain(view, drained(2), NOW).actions if isinstance(a, BeginMove)]
+    assert [one.replicas for one in found] == ([] if expected is None else [expected])
+    assert all(one.leaving == (2, *leaving) or one.leaving == (*leaving, 2) for one in found)
 
 
 def test_given_an_spu_drains_then_its_replicas_go_where_fewest_are() -> None:
