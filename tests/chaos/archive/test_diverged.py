@@ -30,10 +30,11 @@ def test_given_an_unclean_election_then_the_archive_follows_the_log(
         both = topic.send("both", 10)
         assert cluster.archive(TOPIC, everything=True).rows == 10
         fleet.until(lambda: fleet.is_whole(ARCHIVE), "the list of files has all its replicas")
+        more = topic.send("more", 5)
         fleet.kill_spu(OTHER)
         topic.until_live(LEADER)
         lost_values = topic.send("one", 10)
-        assert cluster.archive(TOPIC, everything=True).rows == 10
+        assert cluster.archive(TOPIC, everything=True).rows == 15
         fleet.kill_spu(LEADER)
         fleet.start_spu(OTHER)
         topic.elect_other()
@@ -42,16 +43,17 @@ def test_given_an_unclean_election_then_the_archive_follows_the_log(
         done = cluster.archive(TOPIC)
         assert (done.failures, done.rows) == ({}, 3)
         (at,) = done.diverged.values()
-        assert topic.values() == both + others
+        assert topic.values() == both + more + others
         # Once the log has let go of them, too.
         cluster.truncate(TOPIC, before=1)
         assert cluster.offsets(TOPIC)[0].first == 1
-        assert topic.values() == both + others
+        assert topic.values() == both + more + others
         found = cluster.archived(TOPIC)
         listed = found.listed.partition(0)
-        first, lost, last = listed.files
-        assert (first.until, lost.until, last.base, listed.diverged_at) == (at, at, at, at)
+        first, cut, last = listed.files
+        assert first.until == first.end < at
+        assert (cut.until, last.base, listed.diverged_at) == (at, at, at)
         assert not cluster.verify_archive(TOPIC)
         # The records that the election lost are still in their file.
-        kept = pq.read_table(found.place.file(0, lost.name))["value"].to_pylist()
-        assert kept == [value.encode() for value in lost_values]
+        kept = pq.read_table(found.place.file(0, cut.name))["value"].to_pylist()
+        assert kept == [value.encode() for value in more + lost_values]
