@@ -20,6 +20,7 @@ from sc.kv.measured import MeasuredKV
 from sc.leadership import Identity
 from sc.metrics.instruments import ScMetrics
 from sc.store.local_store import LocalStore
+from schemas.clock import LEASE_CLOCK
 from schemas.control.controllers import ControllerEntry
 from schemas.daemon.collector import held
 from schemas.errors import RunnelError
@@ -28,8 +29,7 @@ from schemas.objects.keys import ClusterKeys
 
 def boottime_ms() -> int:
     """Milliseconds that passed, those in which the host was suspended included where possible."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
+    return time.clock_gettime_ns(LEASE_CLOCK) // 1_000_000
 
 
 class Mirror:

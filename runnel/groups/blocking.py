@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +17,7 @@ from runnel.groups.group import GroupInfo
 from runnel.groups.sources import GroupStart
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
 from runnel.records.record import Record
+from schemas.clock import boottime_s
 
 
 class GroupReader:
@@ -62,7 +62,7 @@ class GroupReader:
                 records = current.state.records()
                 while True:
                     # As `is_due`: a call for each record would cost a tenth.
-                    if member.attention or monotonic() >= member.valid_until_s:
+                    if member.attention or boottime_s() >= member.valid_until_s:
                         current.state.has_processed()
                         self._thread.call(member.attend())
                     if not current.live or (record := next(records, None)) is None:

@@ -1,5 +1,5 @@
 """Who is alive, by clocks that nobody compares. Pure: times are arguments, in seconds of a
-monotonic clock of one process.
+clock of one process that goes on while the host is suspended.
 
 A reader hands out records for `HANDS_OUT` of a lease after it *sent* its last update that stands.
 Others call it dead a whole lease after they *read* that update, which is later. So even if one

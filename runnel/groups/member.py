@@ -15,13 +15,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from time import monotonic
 from typing import Final
 
 from runnel.consume.settings import ConsumerSettings
 from runnel.groups import decisions
 from runnel.groups.lease import HANDS_OUT, Judge, Lease
-from runnel.groups.opened import OpenSegment, OpenSegments
+from runnel.groups.opened import Item, OpenSegment, OpenSegments
 from runnel.groups.places import SourceSegment
 from runnel.groups.retention import Publisher
 from runnel.groups.sources import Source
@@ -30,6 +29,7 @@ from runnel.groups.store import GroupStore
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.state_log.log import StateLog, now_us
 from schemas.backoff import backoff_s
+from schemas.clock import boottime_s
 from schemas.errors import (
     FencedError,
     InvalidRequestError,
@@ -83,6 +83,10 @@ class Member:
         self._attending: asyncio.Task[None] | None = None
         #: Segments whose end is processed, and not committed.
         self._uncommitted_ends: list[OpenSegment] = []
+        #: What ended a session before its records were committed, until `commit` has raised it.
+        self._lost: FencedError | None = None
+        #: The session whose end `commit` has raised.
+        self._told = ""
         self._growing: asyncio.Task[None] | None = None
         #: What to give back once the user asks for more.
         self._wanted_back: set[SourceSegment] = set()
@@ -102,7 +106,7 @@ class Member:
         self.asking = False
         #: Whether something is to be done before the next record is handed out.
         self.attention = False
-        #: Until when, on the monotonic clock, records may be handed out.
+        #: Until when, on the clock of leases, records may be handed out.
         self.valid_until_s = 0.0
         #: Whether all of the sources is read, or all before the group's end.
         self.exhausted = False
@@ -125,21 +129,33 @@ class Member:
                 self._looking = asyncio.create_task(self._look_on(), name=f"reader {self.name}")
 
     async def commit(self) -> None:
-        """Commit everything that was handed out. Raises FencedError, DeadlineExceededError."""
+        """Commit everything that was handed out. Raises FencedError, once, for a session that ended
+        with records that were not committed, also if the reader has joined again since; and
+        DeadlineExceededError."""
         async with self._turn:
+            if (lost := self._lost) is not None:
+                self._lost = None
+                raise lost
+            # What ends from here on may have records that are not among these places.
+            ended, self._uncommitted_ends = self._uncommitted_ends, []
             opened = list(self.segments.by_segment.values())
             places = {one.segment: one.handed_out() for one in opened}
-            await self._update(lambda state: decisions.move(*self._me(state), places))
+            try:
+                await self._update(lambda state: decisions.move(*self._me(state), places))
+            except BaseException as error:
+                self._uncommitted_ends[:0] = ended
+                if isinstance(error, FencedError):
+                    self._told = self._session
+                raise
             for one in opened:
                 one.committed = places[one.segment]
-        ended, self._uncommitted_ends = self._uncommitted_ends, []
         for one in ended:
             self._end_soon(one)
 
     @property
     def is_due(self) -> bool:
         """Whether `attend` must be called before the next record. For any thread."""
-        return self.attention or monotonic() >= self.valid_until_s
+        return self.attention or boottime_s() >= self.valid_until_s
 
     async def attend(self) -> None:
         """Do what must be done before the next record is handed out: pass checkpoints, give back
@@ -160,7 +176,7 @@ class Member:
             async with self._turn:
                 try:
                     await self._pass_and_give_back()
-                    if not self._lease.may_hand_out(monotonic()):
+                    if not self._lease.may_hand_out(boottime_s()):
                         await self._update(
                             lambda state: decisions.move(
                                 *self._me(state), self.segments.places(), alive=True
@@ -224,10 +240,10 @@ class Member:
             made = bool(updates)
             return updates
 
-        sent_s = monotonic()
+        sent_s = boottime_s()
         state = await self._state_log().update(noted, self._give_up_s)
         if made:
-            if not self._lease.may_hand_out(monotonic()):
+            if not self._lease.may_hand_out(boottime_s()):
                 # Others may not have been able to write, either.
                 self._judge.spare()
             self._lease.confirmed(sent_s)
@@ -301,6 +317,8 @@ class Member:
             if error.details.get("taken"):
                 raise
             _log.warning("%s; it joins again", error.message)
+            if self.segments.any_uncommitted and self._told != self._session:
+                self._lost = error
             await self._drop()
             await self._join()
 
@@ -314,7 +332,7 @@ class Member:
         group = decisions.find(state, self.group)
         # Raises FencedError once the session is over.
         decisions.move(*self._me(state), {})
-        now_s = monotonic()
+        now_s = boottime_s()
         self._judge.observe(group.readers, now_s)
         for dead in self._judge.dead():
             if dead[0] != self.name and self._lease.may_hand_out(now_s):
@@ -329,8 +347,7 @@ class Member:
                         state, self.group, *dead
                     )
                 )
-        group = await self._update(lambda state: decisions.acquire(*self._me(state)))
-        self._follow(group)
+        group = await self._take()
         if not group.places.open:
             self.exhausted = True
             self.segments.wake()
@@ -383,14 +400,25 @@ class Member:
 
     # -- segments -----------------------------------------------------------------------------
 
-    def _follow(self, group: GroupState) -> None:
-        """Read what is owned and not read yet."""
+    async def _take(self) -> GroupState:
+        """Take segments that are free, and read what is owned and not read yet."""
+
+        def acquired(state: Groups) -> tuple[Update, ...]:
+            updates = decisions.acquire(*self._me(state))
+            # What others own, or nobody does, was given back after all: others may have read on.
+            owned = decisions.find(state, self.group).owned(self.name)
+            for one in self._reached.keys() - set(owned):
+                del self._reached[one]
+            return updates
+
+        group = await self._update(acquired)
         owned = group.owned(self.name)
         for one in owned:
             if one not in self.segments.by_segment:
                 at = self._reached.pop(one, group.places.open[one])
                 stop = group.config.stop_of(one)
                 self.segments.begin(one, self.sources[one.source], at, stop, len(owned))
+        return group
 
     async def _drop(self) -> None:
         """Read nothing more."""
@@ -440,21 +468,26 @@ class Member:
             try:
                 await self._end_once(opened)
                 return
-            except (FencedError, NotFoundError):
+            except FencedError:
                 # The task that looks on meets it, too.
                 return
             except RetryableError:
                 await asyncio.sleep(backoff_s(attempt, *_BACKOFF_MS, self._random()))
                 attempt += 1
+            except RunnelError as error:
+                # Nobody else may meet it: the records of a deleted stream are read ahead.
+                await self.segments.queue.put(Item(opened, error))
+                return
 
     async def _end_once(self, opened: OpenSegment) -> None:
         segment, at = opened.segment, self.segments.reached(opened)
         following = () if opened.stop is not None else await opened.source.after(segment)
         async with self._turn:
+            if not self.segments.has(opened):
+                # The session may be another one, in which the segment is read from another place.
+                return
             await self._update(
                 lambda state: decisions.end(*self._me(state), segment, at, following)
             )
-            if opened.live:
-                await self.segments.close([segment])
-            group = await self._update(lambda state: decisions.acquire(*self._me(state)))
-            self._follow(group)
+            await self.segments.close([segment])
+            await self._take()

@@ -93,6 +93,11 @@ class OpenSegments:
         """Does what was processed count as committed without a word of the user?"""
         return self._settings.auto_commit_ms is not None
 
+    @property
+    def any_uncommitted(self) -> bool:
+        """Were records handed out since the user committed?"""
+        return any(one.handed_out() != one.committed for one in self.by_segment.values())
+
     def begin(
         self,
         segment: SourceSegment,
@@ -112,9 +117,11 @@ class OpenSegments:
         opened.task = asyncio.create_task(reading, name=f"read {segment}")
 
     async def _read(self, opened: OpenSegment, open_it: Callable[[], Consumer]) -> None:
+        fetched = opened.at.offset
         try:
             chunk = await self._first_chunk(opened, open_it)
             while chunk is not None:
+                fetched = chunk.position_after
                 await self.queue.put(Item(opened, chunk))
                 chunk = await opened.consumer.next_chunk()
             await self.queue.put(Item(opened, None))
@@ -122,7 +129,7 @@ class OpenSegments:
             raise
         except SegmentGoneError as error:
             try:
-                await self._check_gone(opened, error)
+                await self._check_gone(opened, fetched, error)
             except RunnelError as lost:
                 await self.queue.put(Item(opened, lost))
             else:
@@ -153,11 +160,11 @@ class OpenSegments:
                 await asyncio.sleep(again.next_ms() / 1000)
                 opened.consumer = open_it()
 
-    async def _check_gone(self, opened: OpenSegment, error: SegmentGoneError) -> None:
-        """A segment was truncated away: nothing is lost to who has read all of it. Raises
-        OffsetOutOfRangeError unless the user goes on all the same."""
-        end = await opened.source.end(opened.segment)
-        at = opened.consumer.position().get(opened.number, opened.at.offset)
+    async def _check_gone(self, opened: OpenSegment, at: int, error: SegmentGoneError) -> None:
+        """A segment was truncated away: nothing is lost to who has fetched all of it, which is
+        what lies below ``at``. Raises OffsetOutOfRangeError unless the user goes on all the
+        same."""
+        end = await self._end_of(opened)
         # Its first record is a leader's control record.
         if (end is not None and max(at, 1) >= end) or self._settings.on_truncated == "earliest":
             return
@@ -165,6 +172,15 @@ class OpenSegments:
             f"group {self._group}: {error.message}; the records from {at} on are lost to it. Go on"
             " with what is there: on_truncated 'earliest', in the command --on-truncated earliest"
         ) from error
+
+    async def _end_of(self, opened: OpenSegment) -> int | None:
+        """Where a sealed segment ends, however long nobody answers."""
+        again = Backoff(_AGAIN_MS, _MOST_AGAIN_MS, random.random)
+        while True:
+            try:
+                return await opened.source.end(opened.segment)
+            except RetryableError:
+                await asyncio.sleep(again.next_ms() / 1000)
 
     def wake(self) -> None:
         """Have a call that waits for records look again."""

@@ -59,8 +59,9 @@ class GroupReader:
 
     async def commit(self) -> None:
         """Commit everything that was handed out, the record or batch in hand too. Durable when this
-        returns. Raises FencedError if the reader was called dead meanwhile or another process reads
-        under its name, DeadlineExceededError."""
+        returns. Raises FencedError if another process reads under its name, and, once, if the
+        reader was called dead or the group was reset since the last commit, also where the reader
+        has joined again; DeadlineExceededError."""
         await self.start()
         await self.member.commit()
 
@@ -153,6 +154,9 @@ class GroupReader:
                     if not segments.has(opened):
                         continue
                     opened.state.rows = opened.consumer.state.rows
+                    # By it the consumer counts how far it is behind. Not before a chunk is handed
+                    # out: where the log begins is no place that a user has processed.
+                    opened.consumer.state.position = opened.state.position
                     opened.state.open(item.found)
                     member.current = opened
                     return True

@@ -77,6 +77,7 @@ FORBIDDEN = {
 #: Modules of ``schemas`` that have an effect, and why they may. The cores do not import them.
 EDGES = {
     "schemas.causality": {"secrets": "fresh ids of chains of causes"},
+    "schemas.clock": {"time": "the clock that leases go by"},
     "schemas.daemon.logs": {
         "logging": "what libraries log",
         "os": "whether the user wants colours",
