@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, Generic
 
 from runnel.net.offsets import list_offsets
@@ -28,6 +28,7 @@ from schemas.errors import (
     CorruptBatchError,
     DeadlineExceededError,
     DivergedError,
+    NotFoundError,
     OffsetOutOfRangeError,
     RetryableError,
     RunnelError,
@@ -70,6 +71,8 @@ class StateLog(Generic[S, U]):
         # Whether the fold holds all that was committed at some moment, not just a part of it.
         self._whole = False
         self._lock = asyncio.Lock()
+        #: Whether the topic was deleted: nothing will be read or written here any more.
+        self.gone = False
         self._tidying: asyncio.Task[None] | None = None
 
     async def read(self, give_up_s: float) -> S:
@@ -80,7 +83,8 @@ class StateLog(Generic[S, U]):
         """
         deadline = _deadline(give_up_s)
         async with self._alone(deadline):
-            await self._catch_up(deadline)
+            with self._noting_gone():
+                await self._catch_up(deadline)
             return self._fold.state
 
     async def update(self, decide: Callable[[S], Sequence[U]], give_up_s: float) -> S:
@@ -94,9 +98,14 @@ class StateLog(Generic[S, U]):
         deadline = _deadline(give_up_s)
         async with self._alone(deadline):
             if not self._whole:
-                await self._catch_up(deadline)
+                with self._noting_gone():
+                    await self._catch_up(deadline)
             while updates := decide(self._fold.state):
-                if await self._append(self._fold.entry(self._new_id(), updates), deadline):
+                entry = self._fold.entry(self._new_id(), updates)
+                # What ``decide`` does not find is another matter.
+                with self._noting_gone():
+                    stands = await self._append(entry, deadline)
+                if stands:
                     break
                 if not _left(deadline):
                     raise DeadlineExceededError(
@@ -250,6 +259,14 @@ class StateLog(Generic[S, U]):
                 if not (self._whole and await self._append(entry, deadline)):
                     return
             await self._truncate(place)
+
+    @contextmanager
+    def _noting_gone(self) -> Iterator[None]:
+        try:
+            yield
+        except NotFoundError:
+            self.gone = True
+            raise
 
     @asynccontextmanager
     async def _alone(self, deadline: float) -> AsyncIterator[None]:

@@ -1,7 +1,8 @@
 """The state logs in the partitions of one topic of the system, of which a key chooses one.
 
 Everything about one key is in one partition, chosen by the key's hash. The topic is created when
-somebody first writes; reading does not create it.
+somebody first writes; reading does not create it. If it is deleted, the call that meets that raises
+NotFoundError, and the next one finds it anew.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class TopicLogs(Generic[S, U]):
         await asyncio.gather(*(log.close() for log in self._logs.values()))
 
     async def _opened(self) -> TopicRoute:
+        if any(log.gone for log in self._logs.values()):
+            self._route = None
+            self._logs.clear()
         if self._route is None:
             self._route = await self._find_route()
         return self._route
