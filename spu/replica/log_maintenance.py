@@ -149,9 +149,12 @@ class LogMaintenance:
         except (Damage, OSError) as error:
             self._replica.fail(str(error), error)
         else:
-            if self._replica.may_write:
-                log.truncate_prefix(start)
-                self._replica.commit.wake()
+            if not self._replica.may_write:
+                # The log is being cut or replaced: a later tick looks again.
+                self._truncating = -1
+                return
+            log.truncate_prefix(start)
+            self._replica.commit.wake()
 
     def _delete(self, files: RetiredFiles) -> None:
         if files:

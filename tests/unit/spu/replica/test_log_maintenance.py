@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from schemas.objects.topic import Retention
 from spu.storage.disk_space import Room
+from spu.storage.log import PartitionLog
 from tests.unit.spu.builders import (
+    DEADLINE_S,
     UID,
+    assign,
     assignment_of,
     batch_of,
     open_spu,
@@ -89,4 +93,32 @@ async def test_given_an_idle_log_then_it_gets_a_checkpoint_now_and_then(
     assert not await checkpointed(59)
     assert not await checkpointed(1, Room.NONE)
     assert await checkpointed(0)
+    await spu.host.close()
+
+
+async def test_given_a_cut_while_a_truncation_is_looked_up_then_a_later_tick_truncates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.host.host.TICK_S", 3_600.0)
+    spu = await open_spu(tmp_path, assignment_of())
+    replica = await spu.serve()
+    runner, log = replica._runner, replica._log
+    for _ in range(5):
+        await produce(replica, batch_of())
+    look_up, may_look = PartitionLog.batch_start, threading.Event()
+
+    def looked_up(self: PartitionLog, offset: int) -> int:
+        assert may_look.wait(DEADLINE_S)
+        return look_up(self, offset)
+
+    monkeypatch.setattr(PartitionLog, "batch_start", looked_up)
+    await spu.host.assign(assign(assignment_of(truncate_before=3, revision=10)))
+    assert runner.maintenance._looking_up
+    with monkeypatch.context() as cut:
+        cut.setattr(type(runner), "may_write", property(lambda _self: False))
+        may_look.set()
+        await until(lambda: not runner.maintenance._looking_up)
+    assert log.log_start == 0
+    replica.tick(spu.now_us)
+    await until(lambda: log.log_start == 3)
     await spu.host.close()
