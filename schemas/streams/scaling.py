@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heapreplace
 
 from schemas.errors import ConflictError, InvalidRequestError
 from schemas.streams.epochs import (
@@ -94,9 +95,14 @@ def evenly(now: Epoch, count: int) -> tuple[tuple[int, ...], tuple[KeyRange, ...
 def raised(now: Epoch, least: int) -> tuple[tuple[int, ...], tuple[KeyRange, ...]]:
     """The widest segments to seal, and their parts, so that there are ``least`` segments."""
     parts: dict[Segment, int] = dict.fromkeys(now.segments, 1)
-    while sum(parts.values()) < least:
-        widest = max(parts, key=lambda one: (one.keys.width // parts[one], -one.keys.low))
-        parts[widest] += 1
+    # The segment with the widest parts comes first; of equal ones, that with the lowest keys. No
+    # two have the same lowest key, so segments themselves are never compared.
+    widest = [(-one.keys.width, one.keys.low, one) for one in now.segments]
+    heapify(widest)
+    for _ in range(least - len(now.segments)):
+        _, low, one = widest[0]
+        parts[one] += 1
+        heapreplace(widest, (-(one.keys.width // parts[one]), low, one))
     split = {one: count for one, count in parts.items() if count > 1}
     into = tuple(keys for one, count in split.items() for keys in one.keys.split(count))
     return tuple(one.id for one in split), into

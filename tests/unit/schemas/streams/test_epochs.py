@@ -142,6 +142,44 @@ def test_law_raised_splits_until_there_are_enough(
     assert len(change.applied_to(epoch).segments) == least
 
 
+def plainly_raised(epoch: Epoch, least: int) -> tuple[tuple[int, ...], tuple[KeyRange, ...]]:
+    """As `raised`, by a search for the widest segment each time."""
+    parts = dict.fromkeys(epoch.segments, 1)
+    while sum(parts.values()) < least:
+        widest = max(parts, key=lambda one: (one.keys.width // parts[one], -one.keys.low))
+        parts[widest] += 1
+    split = {one: count for one, count in parts.items() if count > 1}
+    into = tuple(keys for one, count in split.items() for keys in one.keys.split(count))
+    return tuple(one.id for one in split), into
+
+
+@given(histories(), st.integers(-3, 100))
+def test_law_raised_always_splits_the_widest_and_of_equal_ones_the_lowest(
+    history: list[tuple[Epoch, Change]], more: int
+) -> None:
+    epoch = history[-1][0]
+    least = len(epoch.segments) + more
+    assert raised(epoch, least) == plainly_raised(epoch, least)
+
+
+def test_given_a_large_stream_then_each_more_segment_does_not_look_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    epoch = first_epoch(even(0, 1_000, 0, 1_000))
+    looks = 0
+
+    def counted(keys: KeyRange) -> int:
+        nonlocal looks
+        looks += 1
+        return keys.high - keys.low
+
+    monkeypatch.setattr(KeyRange, "width", property(counted))
+    seal, into = raised(epoch, 1_900)
+    assert (len(seal), len(into)) == (900, 1_800)
+    # One look to begin with, and a few for each part.
+    assert looks < 10 * 1_900
+
+
 @pytest.mark.parametrize(
     ("seal", "into", "least", "error", "text"),
     [
