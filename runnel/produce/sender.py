@@ -103,6 +103,8 @@ class PartitionSender:
     on_sealed: Callable[[Batch, list[Buffer]], None] | None = None
     held: bool = False
     _queue: deque[Batch] = field(default_factory=deque)
+    #: Those of `put_first` that wait. They go before the queue, and keep the order of the calls.
+    _first: deque[Batch] = field(default_factory=deque)
     _window: deque[_Attempted] = field(default_factory=deque)
     _event: asyncio.Event = field(default_factory=asyncio.Event)
     _epoch: int = 0
@@ -126,12 +128,13 @@ class PartitionSender:
         self._event.set()
 
     def put_first(self, batches: Sequence[Batch]) -> None:
-        """Send these batches, in order, before those that wait."""
+        """Send these batches, in order, before those of `put` that wait. Those of an earlier call
+        go first."""
         if self._ended is not None:
             for batch in batches:
                 self._fail(batch, self._ended)
             return
-        self._queue.extendleft(reversed(batches))
+        self._first.extend(batches)
         self._event.set()
 
     def release(self) -> None:
@@ -142,7 +145,7 @@ class PartitionSender:
     @property
     def idle(self) -> bool:
         """Whether no batch waits or is under way."""
-        return not self._queue and not self._window
+        return not self._first and not self._queue and not self._window
 
     async def run(self) -> None:
         """Send batches from `put` until cancelled; call `end` after that."""
@@ -165,16 +168,23 @@ class PartitionSender:
             f" {UNKNOWN_OUTCOME}",
             outcomeUnknown=True,
         )
-        for batch in [*(attempted.batch for attempted in self._window), *self._queue]:
+        under_way = (attempted.batch for attempted in self._window)
+        for batch in [*under_way, *self._first, *self._queue]:
             if not batch.outcome.done():
                 self._fail(batch, self._ended)
         self._window.clear()
+        self._first.clear()
         self._queue.clear()
 
     async def _step(self) -> None:
         failed = self._collect()
-        while failed is None and self._queue and self._has_room() and not self.held:
-            attempted = self._number(self._queue.popleft())
+        while (
+            failed is None
+            and (waiting := self._first or self._queue)
+            and self._has_room()
+            and not self.held
+        ):
+            attempted = self._number(waiting.popleft())
             if self._sealed and self.on_sealed is not None:
                 # It was never sent, so the leader has nothing to say of it.
                 self.on_sealed(attempted.batch, attempted.pieces)

@@ -114,7 +114,8 @@ class StreamConsumer:
         self._stop_at: StreamStop = stop
         self._settings = settings
         self._random = random
-        self._queue: asyncio.Queue[_Read | BaseException] = asyncio.Queue(_CHUNKS)
+        #: None wakes the call that waits, once the consumer is closed.
+        self._queue: asyncio.Queue[_Read | BaseException | None] = asyncio.Queue(_CHUNKS)
         self._uid = ""
         self._first: Frontier | None = None
         self._stop: Frontier | None = None
@@ -138,7 +139,7 @@ class StreamConsumer:
     @property
     def exhausted(self) -> bool:
         """Was everything up to ``stop``, or to the end of a sealed stream, handed out?"""
-        return self._started and not self._open and not self._future and self._queue.empty()
+        return self._started and not self._open and not self._future
 
     def position(self) -> StreamCut:
         """The place after the last record that was handed out: a consumer that starts there goes
@@ -156,8 +157,7 @@ class StreamConsumer:
     async def start(self) -> None:
         """Find the segments to begin with. Raises NotFoundError, NotReadyError,
         InvalidRequestError for a cut that is no place in this stream."""
-        if self._closed:
-            raise InvalidRequestError(f"the consumer of {self.stream!r} is closed; open another")
+        self._require_open()
         if self._started:
             return
         current = await self._queries.epoch(None)
@@ -175,6 +175,7 @@ class StreamConsumer:
         for one, offset in begin.cut.offsets.items():
             before = await self._predecessors(begin.segments[one]) if offset == NOT_BEGUN else ()
             missing[one] = {earlier.id for earlier in before if not begin.is_done(earlier)}
+        self._require_open()
         self._started, self._uid, self._first, self._stop = True, current.uid, begin, stop
         for one, segment in begin.segments.items():
             if stop is not None and not stop.holds(segment):
@@ -189,7 +190,7 @@ class StreamConsumer:
         self, timeout: float | None = None
     ) -> tuple[Consumer, FetchedChunk] | None:
         """The next records and the consumer of their segment, or None at the end, or when none came
-        for ``timeout`` seconds."""
+        for ``timeout`` seconds. Raises InvalidRequestError once the consumer is closed."""
         if self._failure is not None:
             raise self._failure
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -200,9 +201,12 @@ class StreamConsumer:
                     # What was handed out before this call is processed.
                     if self._ended is not None:
                         await self._go_on_behind(self._ended)
-                    if self.exhausted or self._closed:
+                    if self.exhausted:
                         return None
+                    self._require_open()
                     item = await self._queue.get()
+                    if item is None:
+                        continue
                     if isinstance(item, BaseException):
                         self._failure = item
                         raise item
@@ -252,12 +256,15 @@ class StreamConsumer:
         return True
 
     async def close(self) -> None:
-        """End reading. May be called again."""
+        """End reading. A call that waits for the next records raises that it is closed. May be
+        called again."""
         self._closed = True
         for opened in self._open.values():
             opened.reader.cancel()
         readers = [opened.reader for opened in self._open.values()]
         await asyncio.gather(*readers, return_exceptions=True)
+        if self._queue.empty():
+            self._queue.put_nowait(None)
         for opened in self._open.values():
             await opened.consumer.close()
 
@@ -323,6 +330,7 @@ class StreamConsumer:
             elif one.id not in self._future and one.id not in self._open:
                 before = await self._predecessors(one)
                 found.append(_Waiting(one, {earlier.id for earlier in before} - self._done))
+        self._require_open()
         # Nothing waits from here on: a timeout of the user comes before or after all of it.
         self._ended = None
         done = self._open.pop(segment.id)
@@ -394,7 +402,12 @@ class StreamConsumer:
                 if not self._started:
                     raise
             await asyncio.sleep(backoff_s(attempt, *_BACKOFF_MS, self._random()))
+            self._require_open()
             attempt += 1
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InvalidRequestError(f"the consumer of {self.stream!r} is closed; open another")
 
 
 def _check(name: str, place: object, stream: str, wanted: str) -> None:

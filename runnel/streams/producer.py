@@ -247,7 +247,9 @@ class StreamProducer(Producer):
             # From here on nothing new comes for the old one.
             self._send_buffer.seal_all()
         self._pump()
-        while not self._sender(number).idle:
+        old = self._sender(number)
+        # One that is held has nothing to send yet, but gets batches that it must refuse first.
+        while old.held or not old.idle:
             self._moved_on.clear()
             await self._moved_on.wait()
         parts: dict[int, list[Batch]] = {one.number: [] for one in successors}
@@ -263,6 +265,7 @@ class StreamProducer(Producer):
             waiting.discard(number)
             if not waiting:
                 sender.release()
+        self._moved_on.set()
 
     async def _successors(self, segment: int, seal: _Seal) -> tuple[Segment, ...]:
         """The segments that have the keys of one now; none if the stream is sealed. While no SC

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pyarrow as pa
@@ -15,10 +16,12 @@ from hypothesis import strategies as st
 from runnel.consume.consumer import Consumer
 from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.settings import ConsumerSettings
+from runnel.loop_thread import LoopThread
 from runnel.net.offsets import Start, Stop
 from runnel.net.routing import SegmentGoneError
 from runnel.records.cursor import READ_SCHEMA
 from runnel.records.offset_and_term import OffsetAndTerm
+from runnel.streams import blocking
 from runnel.streams.consumer import StreamConsumer, StreamStop
 from runnel.streams.places import StreamQueries, StreamStart
 from schemas.control.streams import EpochInfo, SegmentHistory, SegmentInfo
@@ -42,6 +45,7 @@ from schemas.streams.epochs import (
 from schemas.streams.key_space import SPACE, WHOLE, fraction
 from schemas.streams.scaling import predecessors, scaled, successors
 from tests.laws import examples
+from tests.polling import eventually
 from tests.unit.schemas.streams.test_epochs import histories
 
 KEYS = 5
@@ -370,6 +374,76 @@ async def test_given_a_timeout_then_reading_goes_on_where_it_was() -> None:
     assert all(log.closed for log in logs)
     with pytest.raises(InvalidRequestError, match="is closed"):
         await consumer.start()
+
+
+def waits(consumer: StreamConsumer) -> bool:
+    """Whether a call waits for what readers find."""
+    queue: Any = consumer._queue
+    return bool(queue._getters)
+
+
+async def test_given_a_call_that_waits_for_records_when_it_is_closed_then_the_call_raises() -> None:
+    consumer = one_split().consumer("latest")
+    waiting = asyncio.create_task(consumer.poll())
+    await eventually(lambda: waits(consumer))
+    await consumer.close()
+    await consumer.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(InvalidRequestError, match="'s/t' is closed; open another"):
+            await waiting
+    assert not consumer.exhausted
+
+
+async def test_given_a_call_that_waits_for_an_sc_when_it_is_closed_then_the_call_raises() -> None:
+    stream = one_split()
+    stream.failures = [UnreachableError("away")] * 1_000
+    consumer = stream.consumer()
+    for _ in stream.records[0]:
+        assert await consumer.poll(5)
+    waiting = asyncio.create_task(consumer.poll())
+    await eventually(lambda: len(stream.failures) < 1_000)
+    await consumer.close()
+    stream.failures.clear()
+    async with asyncio.timeout(10):
+        with pytest.raises(InvalidRequestError, match="'s/t' is closed; open another"):
+            await waiting
+    assert [number for number, _, _ in stream.opened] == [0], "nothing is read any more"
+
+
+async def test_given_a_close_while_it_opens_then_it_does_not_begin_to_read() -> None:
+    stream = one_split()
+    epoch, asked, may_answer = stream.epoch, asyncio.Event(), asyncio.Event()
+
+    async def late(number: int | None) -> EpochInfo:
+        asked.set()
+        await may_answer.wait()
+        return await epoch(number)
+
+    stream.epoch = late  # type: ignore[method-assign]
+    consumer = stream.consumer()
+    opening = asyncio.create_task(consumer.start())
+    await asked.wait()
+    await consumer.close()
+    may_answer.set()
+    with pytest.raises(InvalidRequestError, match="is closed"):
+        await opening
+    assert not stream.opened
+
+
+def test_given_a_blocking_call_that_waits_when_another_thread_closes_then_the_call_raises() -> None:
+    thread = LoopThread("reads")
+    inner = one_split().consumer("latest")
+    consumer = blocking.StreamConsumer(thread, inner)
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            waiting = pool.submit(consumer.poll)
+            thread.call(eventually(lambda: waits(inner)))
+            consumer.close()
+            with pytest.raises(InvalidRequestError, match="'s/t' is closed; open another"):
+                waiting.result(10)
+        finally:
+            thread.stop()
 
 
 @pytest.mark.parametrize(

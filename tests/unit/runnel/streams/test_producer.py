@@ -34,6 +34,8 @@ from tests.unit.runnel.conftest import World
 
 HALF = SPACE // 2
 KEYS = [f"key {i}" for i in range(12)]
+LOW = [key for key in KEYS if hash_key(key.encode()) < HALF]
+HIGH = [key for key in KEYS if key not in LOW]
 
 
 def infos(*segments: tuple[str, int, int]) -> tuple[SegmentInfo, ...]:
@@ -56,12 +58,17 @@ class Stream:
         self.histories: dict[str, SegmentHistory] = {}
         self.failures: list[RunnelError] = []
         self.asked: list[str] = []
+        #: While cleared, what is asked of segment 1.2 is not answered.
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.table = SegmentTable.of(
             Segment(parse_segment(name), KeyRange(low, high)) for name, low, high in first
         )
 
     async def ask(self, segment: str) -> SegmentHistory:
         self.asked.append(segment)
+        if segment == "1.2":
+            await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
         return self.histories[segment]
@@ -227,17 +234,121 @@ async def test_given_a_merge_that_is_replaced_before_its_other_side_is_met_then_
     for one in ("0.0", "0.1"):
         stream.histories[one] = sealed(one, ("1.2", 0, SPACE))
     stream.histories["1.2"] = sealed("1.2", ("2.3", 0, SPACE))
-    low = [key for key in KEYS if hash_key(key.encode()) < HALF]
-    high = [key for key in KEYS if key not in low]
     async with stream.producer() as producer:
         await send_batches(producer, 1)
         await producer.flush()
         stream.seal(0, 1, 2)
-        for keys in (low, high, low, high):
+        for keys in (LOW, HIGH, LOW, HIGH):
             made = [producer.send("x", key=key) for key in keys]
             async with asyncio.timeout(10):
                 await producer.flush()
             assert {(await one).partition for one in made} == {3}
+
+
+def gated(producer: StreamProducer, *partitions: int) -> dict[int, asyncio.Event]:
+    """Nothing new is sent to these partitions until their events are set."""
+    connect = producer._route.connect
+    gates = {partition: asyncio.Event() for partition in partitions}
+
+    async def connected(index: int, timeout_s: float) -> tuple[SpuConnection, PartitionLeader]:
+        if index in gates:
+            await gates[index].wait()
+        return await connect(index, timeout_s)
+
+    producer._route.connect = connected  # type: ignore[method-assign]
+    return gates
+
+
+async def refuse_one_of_two(
+    stream: Stream, producer: StreamProducer, partition: int, keys: list[str], *values: str
+) -> asyncio.Event:
+    """A segment with acknowledged batches refuses one of two more, and the other is sent again only
+    when the event is set: until then the producer waits for it."""
+    spu = stream.world.spu
+    spu.may_answer.clear()
+    spu.produce_script.extend([SealedError("it is sealed"), NotReadyError("not now")])
+    for value in values:
+        send_batch(producer, keys, value)
+    await eventually(lambda: spu.in_flight == 2)
+    gate = gated(producer, partition)[partition]
+    spu.may_answer.set()
+    await eventually(lambda: partition in producer._seals)
+    return gate
+
+
+def send_batch(producer: StreamProducer, keys: list[str], value: str) -> None:
+    for key in keys:
+        producer.send(value, key=key)
+    producer._send_buffer.seal_all()
+    producer._pump()
+
+
+async def test_given_a_second_lot_behind_a_merge_that_is_replaced_then_it_stays_behind_the_first(
+    make: Callable[..., Stream],
+) -> None:
+    """The successor has not yet sent all of the first lot when the merged segment, which still
+    takes the keys of the side that was met late, refuses a second one."""
+    stream = make(("0.0", 0, HALF), ("0.1", HALF, SPACE))
+    for one in ("0.0", "0.1"):
+        stream.histories[one] = sealed(one, ("1.2", 0, SPACE))
+    stream.histories["1.2"] = sealed("1.2", ("2.3", 0, SPACE))
+    async with stream.producer() as producer:
+        stream.seal(0)
+        send_batch(producer, LOW, "0")
+        await producer.flush()
+        stream.seal(1, 2)
+        merged = await refuse_one_of_two(stream, producer, 2, LOW, "1", "2")
+        await eventually(lambda: 3 in producer._held_for)
+        last = gated(producer, 3)[3]
+        send_batch(producer, HIGH, "0")
+        await eventually(lambda: 1 in producer._seals and is_replaced(producer, 1))
+        merged.set()
+        await eventually(lambda: is_replaced(producer, 2))
+        send_batch(producer, HIGH, "1")
+        await eventually(lambda: stream.asked.count("1.2") == 2 and is_replaced(producer, 2))
+        last.set()
+        async with asyncio.timeout(10):
+            await producer.flush()
+        found = stream.values(3)
+        assert by_key(found, HIGH) == {key: ["0", "1"] for key in HIGH}
+        assert by_key(found, LOW) == {key: ["1", "2"] for key in LOW}
+
+
+async def test_given_a_merge_that_is_replaced_while_a_side_still_moves_then_that_side_goes_first(
+    make: Callable[..., Stream],
+) -> None:
+    """The merged segment has nothing to send, but the batches of one side will come to it."""
+    stream = make(("0.0", 0, HALF), ("0.1", HALF, SPACE))
+    for one in ("0.0", "0.1"):
+        stream.histories[one] = sealed(one, ("1.2", 0, SPACE))
+    stream.histories["1.2"] = sealed("1.2", ("2.3", 0, SPACE))
+    stream.gate.clear()
+    async with stream.producer() as producer:
+        send_batch(producer, HIGH, "0")
+        await producer.flush()
+        stream.seal(0, 1, 2)
+        send_batch(producer, LOW, "0")
+        await eventually(lambda: stream.asked == ["0.0", "1.2"])
+        side = await refuse_one_of_two(stream, producer, 1, HIGH, "1", "2")
+        await eventually(lambda: bool(producer._held_for[2]))
+        stream.gate.set()
+        await eventually(lambda: 3 in producer._held_for)
+        assert producer._sender(3).held
+        send_batch(producer, HIGH, "3")
+        side.set()
+        async with asyncio.timeout(10):
+            await producer.flush()
+        assert by_key(stream.values(3), HIGH) == {key: ["1", "2", "3"] for key in HIGH}
+        assert by_key(stream.values(3), LOW) == {key: ["0"] for key in LOW}
+
+
+def is_replaced(producer: StreamProducer, partition: int) -> bool:
+    task = producer._seals[partition].task
+    return task is not None and task.done()
+
+
+def by_key(records: list[tuple[str, str]], keys: list[str]) -> dict[str, list[str]]:
+    return {key: [value for one, value in records if one == key] for key in keys}
 
 
 async def test_given_a_sealed_stream_then_records_fail(make: Callable[..., Stream]) -> None:
