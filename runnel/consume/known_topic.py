@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from runnel.admin.answers import ClusterInfo
 from runnel.archive.source import ArchivedTopic
+from runnel.net.metadata import partition_of
 from runnel.net.routing import TopicRoute
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
@@ -27,7 +28,8 @@ class KnownTopic:
 
     def only(self, partition: int) -> KnownTopic:
         """The same about one partition, which is less to send."""
-        found = tuple(one for one in self.topic.partitions if one.index == partition)
+        led = partition_of(self.topic, partition)
+        found = () if led is None else (led,)
         archive = None if self.archive is None else self.archive.only(partition)
         topic = self.topic.model_copy(update={"partitions": found})
         return replace(self, topic=topic, archive=archive)

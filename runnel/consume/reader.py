@@ -20,7 +20,7 @@ from runnel.consume.archived import ArchivedRecords
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.fetcher import PartitionFetcher
 from runnel.consume.race import Fetched
-from runnel.net.offsets import list_offsets
+from runnel.net.offsets import BEHIND_PAUSE_S, list_offsets
 from runnel.net.routing import TopicRoute
 from runnel.records.cursor import Cursor
 from schemas.errors import (
@@ -37,8 +37,6 @@ from schemas.wire.record_requests import LATEST, FetchFlags, FetchRequest, Fetch
 
 #: The most chunks of a partition that wait for the user.
 MOST_HELD: Final = 2
-#: How long to wait before an SC is asked again that does not know of what was read.
-BEHIND_PAUSE_S: Final = 0.5
 
 _log = logging.getLogger("runnel")
 

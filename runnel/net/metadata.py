@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from runnel.net.known_assignment import KnownAssignment
-from schemas.control.assignments import Assignments, TopicAssignment
+from schemas.control.assignments import Assignments, PartitionLeader, TopicAssignment
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
 from schemas.objects.spelling import nearest
 
@@ -35,6 +37,13 @@ class AssignmentSource(Protocol):
 #: How long an answer is waited for where an earlier one is known: an SC that stands still gives
 #: none, and one of a topic with thousands of partitions may take seconds.
 ASK_AGAIN_S: Final = 10.0
+
+
+def partition_of(topic: TopicAssignment, index: int) -> PartitionLeader | None:
+    """A partition by its number, without a look at all of them; None if it is not placed."""
+    at = bisect_left(topic.partitions, index, key=attrgetter("index"))
+    there = at < len(topic.partitions) and topic.partitions[at].index == index
+    return topic.partitions[at] if there else None
 
 
 class LeaderCache:
@@ -108,14 +117,13 @@ class LeaderCache:
         if entry is None:
             self._entries[topic.name] = KnownAssignment(topic, self._now())
             return
-        found = {one.index: one for one in entry.topic.partitions}
-        newer = [
-            one
-            for one in topic.partitions
-            if one.index not in found or one.term > found[one.index].term
-        ]
+        newer = []
+        for one in topic.partitions:
+            mine = partition_of(entry.topic, one.index)
+            if mine is None or one.term > mine.term:
+                newer.append(one)
         if newer:
-            found.update((one.index, one) for one in newer)
+            found = {one.index: one for one in (*entry.topic.partitions, *newer)}
             partitions = tuple(found[index] for index in sorted(found))
             known = entry.topic.model_copy(update={"partitions": partitions})
             self._entries[topic.name] = replace(entry, topic=known)

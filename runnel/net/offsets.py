@@ -141,6 +141,8 @@ def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Ra
 
 
 _MAX_TERM: Final = (1 << 64) - 1
+#: How long to wait before an SC that is behind what was read is asked again.
+BEHIND_PAUSE_S: Final = 0.5
 #: How often a look-up begins anew because its batch was removed meanwhile.
 _MOST_OVERTAKEN: Final = 3
 
@@ -215,9 +217,12 @@ async def list_offsets(
     """Ask the leader for an offset; see `schemas.wire.record_requests.ListOffsetsRequest`.
 
     Raises UnsupportedError if the leader's version does not know such positions, DivergedError if
-    the log no longer holds what was ``read``.
+    the log no longer holds what was ``read``. While the SC names a leader of a lower term than what
+    was ``read``, it is behind, and this asks again until ``give_up_s`` have passed.
     """
 
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + give_up_s
     while True:
         try:
             response = await route.retrying(
@@ -229,8 +234,12 @@ async def list_offsets(
             break
         except DivergedError:
             # It may be a deposed leader that does not know it yet.
-            if not await route.another_leads(partition):
+            if await route.another_leads(partition):
+                continue
+            is_behind = read.term and await route.leads_below(partition, read.term)
+            if not is_behind or loop.time() >= deadline:
                 raise
+            await asyncio.sleep(BEHIND_PAUSE_S)
     found = ListOffsetsResponse.unpack(response.fixed)
     if found.by is not by:
         raise UnsupportedError(

@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final
 
 from runnel.net.address import Address
 from runnel.net.connection import Buffer, Response, SpuConnection
-from runnel.net.metadata import LeaderCache
+from runnel.net.metadata import LeaderCache, partition_of
 from runnel.net.pool import ConnectionPool
 from schemas.backoff import backoff_s
 from schemas.control.assignments import Endpoint, PartitionLeader, TopicAssignment
@@ -176,7 +174,7 @@ class TopicRoute:
         newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
         topic = await self._leaders.topic(self.name, newer_than)
         self._require_same(topic)
-        if (found := _partition_of(topic, index)) is not None:
+        if (found := partition_of(topic, index)) is not None:
             self._unheard_since.pop(index, None)
             return found
         is_placed = topic.resolution is TopicResolution.PROVISIONED
@@ -299,7 +297,7 @@ class TopicRoute:
         the partition: a leader that does not commit cannot say what it lacks.
         """
         topic = self._leaders.last(self.name)
-        found = None if topic is None else _partition_of(topic, index)
+        found = None if topic is None else partition_of(topic, index)
         if found is None or found.reason is None or found.reason in error.message:
             return error.message
         return f"{error.message}. The SC says of the partition: {found.reason}"
@@ -391,12 +389,6 @@ def _pass_on(to: asyncio.Future[SpuConnection], attempt: asyncio.Future[SpuConne
         to.set_result(attempt.result())
     else:
         to.set_exception(error)
-
-
-def _partition_of(topic: TopicAssignment, index: int) -> PartitionLeader | None:
-    at = bisect_left(topic.partitions, index, key=attrgetter("index"))
-    there = at < len(topic.partitions) and topic.partitions[at].index == index
-    return topic.partitions[at] if there else None
 
 
 class _Overdue:

@@ -6,7 +6,7 @@ read is fixed when the DataFrame is made: files are listed then, and the ends of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Final
 
@@ -71,10 +71,13 @@ def read_with_archive(
     files, rest = divide(plan.slices, archives, diverged)
     if not files:
         return None
-    schema = full_schema(columns_of(rows, headers=wanted.include_headers, many=wanted.topics.many))
+    known = columns_of(rows, headers=wanted.include_headers, many=wanted.topics.many)
+    # A typed topic may have columns of such names, which files hold.
+    made = {column.name for column in known if column.source is None}
+    schema = full_schema(known)
     if columns is not None:
         schema = chosen(schema, columns)
-    frames = [_files(spark, schema, some[0].topic, some) for some in _read_together(files)]
+    frames = [_files(spark, schema, made, some[0].topic, some) for some in _read_together(files)]
     if any(not piece.is_empty for piece in rest):
         frames.append(_live(spark, schema, {**options, "sc": wanted.sc}, rest_options(rest)))
     return reduce(lambda one, other: one.unionByName(other), frames)
@@ -118,10 +121,16 @@ def _live(
 
 
 def _files(
-    spark: SparkSession, schema: StructType, topic: str, files: Sequence[FilePart]
+    spark: SparkSession,
+    schema: StructType,
+    made: Collection[str],
+    topic: str,
+    files: Sequence[FilePart],
 ) -> DataFrame:
-    """The records of files of one topic, in the columns of the source."""
-    constants = {"topic": sf.lit(topic), "timestampType": sf.lit(CREATE_TIME)}
+    """The records of files of one topic, in the columns of the source. ``made``: the names of
+    those that are no fields of records."""
+    values = {"topic": sf.lit(topic), "timestampType": sf.lit(CREATE_TIME)}
+    constants = {name: value for name, value in values.items() if name in made}
     partial = [file for file in files if not file.whole]
     needed = [field for field in schema.fields if field.name not in constants]
     stored = StructType(list(needed))

@@ -18,8 +18,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from runnel import OffsetAndTerm, TransactionId
@@ -41,7 +42,7 @@ _MAX_MS: Final = 253402300799999
 Place = int | datetime | TransactionId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wish:
     """One place for all partitions (``by_topic`` is None), or one for each.
 
@@ -54,6 +55,10 @@ class Wish:
     by_topic: tuple[tuple[str | None, tuple[tuple[int, Place], ...]], ...] | None = None
     uids: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was made of them is not sent to tasks.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def check(
         self, partitions: Mapping[str, Collection[int]], uids: Mapping[str, str] | None = None
@@ -105,20 +110,30 @@ class Wish:
             return self.everywhere
         return (self._of(topic) or {})[index]
 
-    def read_before(self, topic: str) -> dict[int, OffsetAndTerm]:
+    def read_before(self, topic: str) -> Mapping[int, OffsetAndTerm]:
         """By partition the offset with the term of the batch below, where that is said."""
-        terms = dict(dict(self.terms).get(topic, ()))
-        places = self._of(topic) or {}
-        return {
-            index: OffsetAndTerm(place, terms[index])
-            for index, place in places.items()
-            if isinstance(place, int) and place > 0 and index in terms
-        }
+        return self._read.get(topic, {})
 
-    def _of(self, topic: str) -> dict[int, Place] | None:
-        by_topic = dict(self.by_topic or ())
-        found = by_topic.get(topic, by_topic.get(None))
-        return None if found is None else dict(found)
+    def _of(self, topic: str) -> Mapping[int, Place] | None:
+        return self._places.get(topic, self._places.get(None))
+
+    # Who plans asks for each partition of a topic: these are made once.
+
+    @cached_property
+    def _places(self) -> dict[str | None, dict[int, Place]]:
+        return {topic: dict(places) for topic, places in self.by_topic or ()}
+
+    @cached_property
+    def _read(self) -> dict[str, dict[int, OffsetAndTerm]]:
+        found: dict[str, dict[int, OffsetAndTerm]] = {}
+        for topic, terms in self.terms:
+            places = self._of(topic) or {}
+            found[topic] = {
+                index: OffsetAndTerm(place, term)
+                for index, term in terms
+                if isinstance(place := places.get(index), int) and place > 0
+            }
+        return found
 
 
 def parse_offsets(option: str, text: str, only: str | None, *, words: tuple[str, ...]) -> Wish:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -38,6 +38,7 @@ from spark_io.worker.planning import (
     find_bounds,
     log,
     log_bounds,
+    placed,
     plan_tasks,
 )
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
 T = TypeVar("T")
+
+_NOTHING: Final = StreamPlace({}, {})
 
 
 class TopicStreamReader(AskingReader):
@@ -105,7 +108,7 @@ class TopicStreamReader(AskingReader):
 
         def ask(cluster: runnel.Cluster) -> list[InputPartition]:
             moving = [name for name in stop.offsets if moves(begin, stop, name)]
-            there = self._logs(cluster, moving, begin)
+            there = self._logs(cluster, moving, begin, stop)
             plan = plan_batch(begin, stop, there, self.options)
             _warn(plan.warnings)
             return list(plan_tasks(cluster, plan, self.options))
@@ -116,26 +119,29 @@ class TopicStreamReader(AskingReader):
         """The logs, and where the options say to begin."""
         return find_bounds(cluster, chosen_topics(cluster, self.options.topics), self.options)
 
-    def _current(
-        self, cluster: runnel.Cluster, read: StreamPlace | None = None
-    ) -> list[TopicBounds]:
+    def _current(self, cluster: runnel.Cluster, read: StreamPlace = _NOTHING) -> list[TopicBounds]:
         """The logs of the topics that are chosen now, compared with what was ``read``."""
-        return self._logs(cluster, existing_topics(cluster, self.options.topics), read)
+        choice = self.options.topics
+        # The list may lack a topic that is there: only who asks for it by name hears that it is
+        # gone.
+        names = {*existing_topics(cluster, choice), *choice.matching(read.offsets)}
+        return self._logs(cluster, sorted(names), read, read)
 
     def _logs(
-        self, cluster: runnel.Cluster, names: Iterable[str], read: StreamPlace | None
+        self, cluster: runnel.Cluster, names: Iterable[str], read: StreamPlace, known: StreamPlace
     ) -> list[TopicBounds]:
         """The logs of topics as they are, compared with what was ``read``. A topic that is not
-        there any more is left out."""
+        there any more is left out, and so are partitions that the SC has not placed, unless they
+        were ``known``."""
         found = []
         for name in names:
             try:
                 topic = cluster.topic(name)
                 chosen = self.options.topics.chosen(name, topic.partition_count)
                 # Another topic of that name says nothing of what was read.
-                same = read is not None and read.uids.get(name) == topic.uid
-                before = read.read_before(name) if read is not None and same else {}
-                logs = log_bounds(cluster, name, chosen, before)
+                before = read.read_before(name) if read.uids.get(name) == topic.uid else {}
+                there = known.offsets.get(name, ()) if known.uids.get(name) == topic.uid else ()
+                logs = log_bounds(cluster, name, placed(topic, chosen, there), before)
             except NotFoundError:
                 continue
             found.append(TopicBounds(name, topic.uid, tuple(logs.items())))

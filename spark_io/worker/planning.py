@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 import runnel
 from runnel import KnownTopic, PartitionOffsets, TransactionId
 from schemas.columns.topic_schema import TopicSchema
+from schemas.control.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.objects.topic import Topic
 from schemas.objects.topic import TopicResolution as Resolution
@@ -56,15 +57,33 @@ def chosen_topics(cluster: runnel.Cluster, choice: TopicChoice) -> tuple[str, ..
 
 
 def existing_topics(cluster: runnel.Cluster, choice: TopicChoice) -> tuple[str, ...]:
-    """The topics that were named, whether they exist or not, or those that match a pattern."""
+    """The topics that were named, whether they exist or not, or those that match a pattern.
+
+    A topic that was placed once may hold records, whatever it waits for now.
+    """
     if choice.pattern is None:
         return choice.names
     found = [
         one.metadata.name
         for one in cluster.list("topic")
-        if isinstance(one, Topic) and one.status.resolution is Resolution.PROVISIONED
+        if isinstance(one, Topic) and one.status.replica_map and not one.deleting
     ]
     return choice.matching(found)
+
+
+def placed(
+    topic: TopicAssignment, chosen: Sequence[int], known: Collection[int] = ()
+) -> Sequence[int]:
+    """Those of some partitions that may hold records, all if none may.
+
+    Where the SC has no place for partitions that were added, they are the last ones: they hold
+    nothing, and readers go on with the others. But an SC may be behind a reader: ``known`` were
+    placed.
+    """
+    if topic.resolution is Resolution.PROVISIONED or not topic.partitions:
+        return chosen
+    last = topic.partitions[-1].index
+    return [index for index in chosen if index <= last or index in known] or chosen
 
 
 def find_bounds(
@@ -76,12 +95,16 @@ def find_bounds(
     does not, RetryableErrors.
     """
     assignments = [cluster.topic(topic) for topic in topics]
-    partitions = {
+    partitions: dict[str, Sequence[int]] = {
         one.name: options.topics.chosen(one.name, one.partition_count) for one in assignments
     }
     uids = {one.name: one.uid for one in assignments}
-    for wish in (options.starting, options.ending):
+    wishes = (options.starting, options.ending)
+    for wish in wishes:
         wish.check(partitions, uids)
+    if all(wish.by_topic is None for wish in wishes):
+        # Who names each partition waits for all of them.
+        partitions = {one.name: placed(one, partitions[one.name]) for one in assignments}
     return [
         _bounds(cluster, name, uids[name], chosen, options) for name, chosen in partitions.items()
     ]

@@ -150,6 +150,9 @@ def test_given_a_typed_topic_then_the_types_of_the_source(
         {"name": "at", "type": "timestamp(s, Europe/Paris)"},
         {"name": "local", "type": "timestamp(ms)"},
         {"name": "price", "type": "decimal(12, 2)"},
+        # Those of plain topics are made from nothing that a record has.
+        {"name": "topic", "type": "string"},
+        {"name": "timestampType", "type": "string"},
         {"name": "tags", "type": "list<uint8>"},
         {"name": "more", "type": "map<string, struct<a: int8>>"},
     ]
@@ -164,6 +167,8 @@ def test_given_a_typed_topic_then_the_types_of_the_source(
                 "at": day + timedelta(seconds=number),
                 "local": day.replace(tzinfo=None),
                 "price": None,
+                "topic": f"topic {number}",
+                "timestampType": f"type {number}",
                 "tags": [1, 255, None],
                 "more": {"k": {"a": number}},
             }

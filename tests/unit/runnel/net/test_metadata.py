@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from runnel.net import metadata
 from runnel.net.known_assignment import BEHIND_S
 from runnel.net.metadata import LeaderCache
-from schemas.control.assignments import Assignments, TopicAssignment
+from schemas.control.assignments import Assignments, PartitionLeader, TopicAssignment
 from schemas.errors import NotFoundError, UnreachableError
 
 
@@ -35,6 +36,17 @@ def topic(uid: str, *terms: int | None) -> TopicAssignment:
             "partitions": partitions,
         }
     )
+
+
+class InOneLook(tuple[PartitionLeader, ...]):
+    """Partitions that nobody may go through one by one: there may be very many."""
+
+    def __iter__(self) -> Iterator[PartitionLeader]:
+        raise AssertionError("all partitions were gone through")
+
+
+def in_one_look(found: TopicAssignment) -> TopicAssignment:
+    return found.model_copy(update={"partitions": InOneLook(found.partitions)})
 
 
 class Source:
@@ -80,6 +92,14 @@ async def test_leaders_of_lower_terms_are_not_taken_over() -> None:
     assert await terms(cache) == [9, 9]
     cache.learn(topic("u", 3, 12))
     assert await terms(cache) == [9, 12]
+
+
+async def test_given_nothing_new_then_what_is_known_is_not_gone_through() -> None:
+    cache = LeaderCache(Source(), lambda: 1.0)
+    cache.learn(in_one_look(topic("u", 3, 3, None)))
+    cache.learn(topic("u", None, 2, None))
+    with pytest.raises(AssertionError, match="all partitions"):
+        cache.learn(topic("u", None, None, 1))
 
 
 async def test_given_another_topic_of_the_name_then_the_sc_says_which_is_there() -> None:

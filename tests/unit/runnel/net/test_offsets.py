@@ -15,11 +15,13 @@ from runnel.net.offsets import (
     ResolvedOffset,
     Start,
     TransactionId,
+    list_offsets,
     make_range,
     resolve_offset,
 )
+from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from runnel.records.record import time_of
-from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
+from schemas.errors import DivergedError, InvalidRequestError, OffsetOutOfRangeError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import read_header
 from schemas.wire.protocol import Api
@@ -191,3 +193,58 @@ def test_partition_without_an_offset(name: str, offsets: dict[int, int], advice:
 def test_given_no_partition_at_all_then_it_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match=r"^no partition is named: .*; name at least one"):
         make_range("earliest", None, [])
+
+
+class Deposed:
+    """A leader that lacks what was read, until the SC, which is behind, has named its successor."""
+
+    name = "orders"
+
+    def __init__(self, behind_for: int) -> None:
+        self.behind_for = behind_for
+
+    async def retrying(
+        self,
+        partition: int,
+        api: Api,
+        request: Callable[[PartitionUid], bytes],
+        *,
+        give_up_s: float,
+    ) -> Any:
+        if self.behind_for >= 0:
+            raise DivergedError("it lacks what its successor committed", diverged_at=1)
+        return SimpleNamespace(fixed=memoryview(BOUNDS.pack()))
+
+    async def another_leads(self, partition: int) -> bool:
+        self.behind_for -= 1
+        return self.behind_for == -1
+
+    async def leads_below(self, partition: int, term: int) -> bool:
+        assert term == 7
+        return True
+
+
+@pytest.mark.parametrize(
+    ("read", "behind_for", "give_up_s", "is_found"),
+    [
+        pytest.param(OffsetAndTerm(5, 7), 0, 0.0, True, id="given-a-successor-then-it-is-asked"),
+        pytest.param(OffsetAndTerm(5, 7), 3, 30.0, True, id="given-an-sc-behind-then-it-waits"),
+        pytest.param(OffsetAndTerm(5, 7), 3, 0.0, False, id="given-no-time-then-it-is-believed"),
+        pytest.param(OffsetAndTerm(5), 3, 30.0, False, id="given-no-term-then-it-is-believed"),
+        pytest.param(NOTHING_READ, 3, 30.0, False, id="given-nothing-read-then-it-is-believed"),
+    ],
+)
+async def test_a_leader_that_may_be_deposed(
+    monkeypatch: pytest.MonkeyPatch,
+    read: OffsetAndTerm,
+    behind_for: int,
+    give_up_s: float,
+    is_found: bool,
+) -> None:
+    monkeypatch.setattr(offsets, "BEHIND_PAUSE_S", 0.0)
+    route: Any = Deposed(behind_for)
+    if is_found:
+        assert await list_offsets(route, 3, LATEST, give_up_s, read=read) == BOUNDS
+        return
+    with pytest.raises(DivergedError):
+        await list_offsets(route, 3, LATEST, give_up_s, read=read)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -200,3 +203,41 @@ def test_law_any_text_is_a_wish_or_a_clear_refusal(text: str) -> None:
     except InvalidRequestError as error:
         refusal = error.message
     assert refusal == "" or refusal.startswith("option startingOffsets: ")
+
+
+class Counted(tuple[Any, ...]):
+    """Counts how often somebody goes through it."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        type(self).passes += 1
+        return super().__iter__()
+
+
+def test_given_many_partitions_then_their_places_are_gone_through_once() -> None:
+    class Places(Counted): ...
+
+    class Terms(Counted): ...
+
+    count = 5
+    wish = Wish(
+        "startingOffsets",
+        by_topic=(("orders", Places((index, index) for index in range(count))),),
+        terms=(("orders", Terms((index, 7) for index in range(count))),),
+    )
+    for index in range(count):
+        assert wish.place("orders", index) == index
+        assert wish.read_before("orders").get(index) == ((index, 7) if index else None)
+    assert (Places.passes, Terms.passes) == (1, 1)
+
+
+def test_given_a_wish_that_was_used_then_as_much_is_sent_as_before() -> None:
+    wish = Wish(
+        "startingOffsets", by_topic=(("orders", ((0, 5),)),), terms=(("orders", ((0, 7),)),)
+    )
+    before = pickle.dumps(wish)
+    assert wish.place("orders", 0) == 5
+    assert wish.read_before("orders")
+    assert pickle.dumps(wish) == before
+    assert pickle.loads(before) == wish  # noqa: S301 - it was made here

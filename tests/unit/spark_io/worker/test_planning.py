@@ -1,17 +1,21 @@
-"""The tasks of a plan: each piece knows the terms at its ends, and nobody is asked for nothing."""
+"""What is asked to plan a read: which topics and partitions are there, and the terms at the ends
+of pieces. Nobody is asked for nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from runnel import KnownTopic
+from runnel import KnownTopic, PartitionOffsets
+from schemas.control.assignments import TopicAssignment
+from schemas.objects.topic import Topic
 from spark_io.options.read import parse_read_options
 from spark_io.plan.slices import LogSlice, Plan
-from spark_io.worker.planning import plan_tasks
+from spark_io.worker.planning import existing_topics, find_bounds, plan_tasks
 from tests.unit.spark_io.worker.test_reading import KNOWN
 
 
@@ -94,3 +98,64 @@ def test_terms_of_pieces(
     leaders = Leaders()
     assert planned(leaders, *pieces, least=least) == expected
     assert sorted(leaders.asked, key=str) == asked
+
+
+@pytest.mark.parametrize(
+    ("status", "deleted_at", "there"),
+    [
+        ({"resolution": "provisioned", "replicaMap": [[0]]}, None, True),
+        ({"resolution": "pending", "replicaMap": [[0]]}, None, True),
+        ({"resolution": "insufficientResources", "replicaMap": [[0]]}, None, True),
+        ({"resolution": "insufficientResources"}, None, False),
+        ({"resolution": "pending"}, None, False),
+        ({"resolution": "provisioned", "replicaMap": [[0]]}, "2026-01-31T12:00:00Z", False),
+        ({"resolution": "deleting", "replicaMap": [[0]]}, "2026-01-31T12:00:00Z", False),
+    ],
+)
+def test_a_pattern_chooses_topics_that_were_placed(
+    status: dict[str, Any], deleted_at: str | None, there: bool
+) -> None:
+    found = Topic.model_validate(
+        {"metadata": {"name": "orders", "deletionTimestamp": deleted_at}, "status": status}
+    )
+    cluster: Any = SimpleNamespace(list=lambda kind: [found])
+    choice = parse_read_options({"subscribePattern": "o.*"}, lambda: "localhost").topics
+    assert existing_topics(cluster, choice) == (("orders",) if there else ())
+
+
+class Growing:
+    """A topic of four partitions, of which two are placed."""
+
+    def topic(self, name: str) -> TopicAssignment:
+        placed = [{"index": i, "uid": f"{i:032x}", "resolution": "online"} for i in range(2)]
+        update = {"resolution": "insufficientResources", "partitionCount": 4, "partitions": placed}
+        return TopicAssignment.model_validate({**KNOWN.topic.to_json(), **update})
+
+    def offsets(
+        self, topic: str, partitions: Sequence[int], **_: Any
+    ) -> dict[int, PartitionOffsets]:
+        return {index: PartitionOffsets(index, 0, 9, 90) for index in partitions}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({"topic": "orders"}, [0, 1], id="given-all-then-those-that-are-placed"),
+        pytest.param(
+            {"assign": '{"orders": [1, 3]}'}, [1], id="given-some-then-those-that-are-placed"
+        ),
+        pytest.param(
+            {"assign": '{"orders": [3]}'}, [3], id="given-only-others-then-they-are-waited-for"
+        ),
+        pytest.param(
+            {"topic": "orders", "startingOffsets": '{"0": 5, "1": 5, "2": 5, "3": 5}'},
+            [0, 1, 2, 3],
+            id="given-a-place-for-each-then-all-are-waited-for",
+        ),
+    ],
+)
+def test_a_batch_of_a_topic_that_grows(options: dict[str, str], expected: list[int]) -> None:
+    wanted = parse_read_options(options, lambda: "localhost")
+    cluster: Any = Growing()
+    (found,) = find_bounds(cluster, ["orders"], wanted)
+    assert [index for index, _ in found.logs] == expected
