@@ -36,9 +36,10 @@ class ArchiveStore(TopicLogs[Archives, Update]):
         """
         try:
             log = await self.log_of(uid)
+            state = await log.read(GIVE_UP_S)
         except NotFoundError:
             return TopicArchive("")
-        return (await log.read(GIVE_UP_S)).get(uid, TopicArchive(""))
+        return state.get(uid, TopicArchive(""))
 
     async def update(
         self, uid: str, decide: Callable[[Archives], Sequence[Update]]

@@ -28,8 +28,15 @@ from runnel.archiving.ranges import due_ranges
 from runnel.archiving.relist import relist
 from runnel.archiving.upkeep import remove_expired, sweep
 from runnel.archiving.writing import ArchiveTask, write_file
+from runnel.net.offsets import BEHIND_PAUSE_S
 from runnel.partition.segments import list_segments
-from schemas.errors import ConflictError, DivergedError, RunnelError, StorageFailedError
+from schemas.errors import (
+    ConflictError,
+    DivergedError,
+    NotReadyError,
+    RunnelError,
+    StorageFailedError,
+)
 from schemas.ids import PartitionUid
 from schemas.objects.partition import Partition
 from schemas.objects.topic import partition_name
@@ -218,7 +225,9 @@ async def _is_unproven(access: ArchiveAccess, index: int, known: PartitionArchiv
     changed that. Then all that is committed is archived, however young: its file can say so."""
     if not known.before or _last(known) is not None:
         return False
-    return _is_unclean(await access.partition(partition_name(access.route.name, index)))
+    partition = await access.partition(partition_name(access.route.name, index))
+    # An election sets to 0 what the SC was told after the last comparison.
+    return _is_unclean(partition) and partition.spec.archived_before != known.before
 
 
 def _is_unclean(partition: Partition) -> bool:
@@ -226,12 +235,31 @@ def _is_unclean(partition: Partition) -> bool:
 
 
 async def _compare(access: ArchiveAccess, index: int, last: ArchivedFile) -> None:
-    """Raise DivergedError if the log does not go on from a file."""
+    """Raise DivergedError if the log does not go on from a file; NotReadyError where only an SC
+    answers that does not know of the leader which wrote it."""
+    route, loop = access.route, asyncio.get_running_loop()
+    deadline = loop.time() + _GIVE_UP_S
 
     def request(uid: PartitionUid) -> bytes:
         return FetchRequest(uid, last.end, 1, 0, 0, last.term).pack()
 
-    await access.route.retrying(index, Api.FETCH, request, give_up_s=_GIVE_UP_S)
+    while True:
+        try:
+            await route.retrying(index, Api.FETCH, request, give_up_s=_GIVE_UP_S)
+            return
+        except DivergedError as error:
+            # It may be the word of a deposed leader. What is cut by it is lost to readers: the log
+            # of the one that leads may begin behind that already.
+            if await route.another_leads(index):
+                continue
+            if not await route.leads_below(index, last.term):
+                raise
+            if loop.time() >= deadline:
+                raise NotReadyError(
+                    f"{route.name}/{index}: the SC that answers is behind, and names a leader from"
+                    " before the archive's last file was written; the next run asks again"
+                ) from error
+            await asyncio.sleep(BEHIND_PAUSE_S)
 
 
 async def _carry_out(
