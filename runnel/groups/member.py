@@ -367,6 +367,7 @@ class Member:
             alive = self._lease.is_due(now_s)
             places = self.segments.places() if every_s else {}
             await self._update(lambda state: decisions.move(*self._me(state), places, alive=alive))
+            self.segments.committed(places)
 
     async def _look_for_all(self, group: GroupState, now_s: float) -> None:
         """What one reader does for all: begin checkpoints, and find added partitions."""

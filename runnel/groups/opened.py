@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,7 @@ class OpenSegment:
     stop: int | None
     consumer: Consumer
     state: ReadState
-    #: Up to where the user committed.
+    #: Up to where the last commit went.
     committed: OffsetAndTerm
     task: asyncio.Task[None] | None = None
     #: Whether this reader still has it: if not, nothing more of it is handed out.
@@ -95,8 +95,14 @@ class OpenSegments:
 
     @property
     def any_uncommitted(self) -> bool:
-        """Were records handed out since the user committed?"""
+        """Were records handed out since the last commit?"""
         return any(one.handed_out() != one.committed for one in self.by_segment.values())
+
+    def committed(self, places: Mapping[SourceSegment, OffsetAndTerm]) -> None:
+        """Note what was committed of segments."""
+        for segment, at in places.items():
+            if (one := self.by_segment.get(segment)) is not None:
+                one.committed = at
 
     def begin(
         self,

@@ -248,6 +248,20 @@ async def test_given_nothing_to_commit_when_its_session_ends_then_commits_go_on(
         assert await open_places(group) == [handed_out]
 
 
+async def test_given_what_was_committed_by_itself_when_a_session_ends_then_commits_go_on(
+    group: ReaderGroup,
+) -> None:
+    async with await reader_of(group, "a", 1) as a:
+        await offsets(a, 3)
+        only(a).state.has_processed()
+        await look(a)
+        assert await open_places(group) == [3]
+        await group.offline("a")
+        await look(a)
+        await a.commit()
+        assert await open_places(group) == [3]
+
+
 # -- the clock of leases --------------------------------------------------------------------------
 
 
