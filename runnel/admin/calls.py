@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -96,8 +97,8 @@ class ScCalls(ABC):
         self.by = _header(by or DEFAULT_BY)
         #: What the last answer to a question warned of, without its numbers.
         self._warned: set[str] = set()
-        #: Whether it was said, since an SC has answered, what calls wait for.
-        self._told_of_wait = False
+        #: When it was said last what calls wait for, on the monotonic clock.
+        self._told_of_wait_s = -math.inf
         #: When the SC that is asked first has answered last, on the monotonic clock.
         self._answered_s = -FRESH_S
 
@@ -244,13 +245,13 @@ class ScCalls(ABC):
             await self._pause(UNKNOWN_S)
 
     def _tell_of_wait(self, why: str, began_s: float) -> None:
-        if time.monotonic() - began_s >= SILENT_WAIT_S and not self._told_of_wait:
-            self._told_of_wait = True
+        now_s = time.monotonic()
+        if now_s - began_s >= SILENT_WAIT_S and now_s - self._told_of_wait_s >= NOT_READY_S:
+            self._told_of_wait_s = now_s
             self.on_warning(f"still trying: {why}")
 
     def _prefer(self, address: Address) -> None:
         self._answered_s = time.monotonic()
-        self._told_of_wait = False
         if address != self._addresses[0]:
             self._addresses.remove(address)
             self._addresses.insert(0, address)
