@@ -46,7 +46,7 @@ def begin(
         if view.store.tombstone(spu_id, partition.uid) is not None:
             return f"SPU {spu_id} is still deleting a former replica of {partition.name}"
         spus.append(spu)
-    if not budget.take(added, spec.leaving or (), partition.spec):
+    if not budget.take(added, spec, instead_of=partition.spec):
         return None
     return BeginMove(partition, spec, tuple(spus))
 

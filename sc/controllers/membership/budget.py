@@ -31,41 +31,33 @@ class Budget:
         #: Replicas that were given to an SPU by `take`, which the store does not show yet.
         self.given: Counter[int] = Counter()
         for partition in view.store.moving():
-            self._note(partition.spec.joining or (), partition.spec.leaving or ())
+            self._count_moves(partition.spec, 1)
 
     def take(
-        self,
-        joining: Collection[int],
-        leaving: Collection[int],
-        instead_of: PartitionSpec | None = None,
+        self, added: Collection[int], spec: PartitionSpec, *, instead_of: PartitionSpec
     ) -> bool:
-        """Whether one more partition may move so; it counts from then on. Replicas that only leave
-        cost nothing. ``instead_of``: how it moves now, if it does; that ends."""
-        if instead_of is not None:
-            self._forget(instead_of.joining or (), instead_of.leaving or ())
-        if self._has_room(joining, leaving):
-            self._note(joining, leaving)
-            self.given.update(joining)
+        """Whether one more partition may move by ``spec``, for which the SPUs ``added`` get a
+        replica; it counts from then on. Without them, it costs nothing. ``instead_of``: how it
+        moves now, if it does; that ends."""
+        self._count_moves(instead_of, -1)
+        if self._has_room(added, spec.leaving or ()):
+            self._count_moves(spec, 1)
+            self.given.update(added)
             return True
-        if instead_of is not None:
-            self._note(instead_of.joining or (), instead_of.leaving or ())
+        self._count_moves(instead_of, 1)
         return False
 
-    def _has_room(self, joining: Collection[int], leaving: Collection[int]) -> bool:
-        return not joining or not (
+    def _has_room(self, added: Collection[int], leaving: Collection[int]) -> bool:
+        return not added or not (
             self._count >= MOST
-            or any(self._in[i] >= MOST_IN for i in joining)
+            or any(self._in[i] >= MOST_IN for i in added)
             or any(self._out[i] >= MOST_OUT for i in leaving)
         )
 
-    def _note(self, joining: Collection[int], leaving: Collection[int]) -> None:
-        if joining:
-            self._count += 1
-            self._in.update(joining)
-            self._out.update(leaving)
-
-    def _forget(self, joining: Collection[int], leaving: Collection[int]) -> None:
-        if joining:
-            self._count -= 1
-            self._in.subtract(joining)
-            self._out.subtract(leaving)
+    def _count_moves(self, spec: PartitionSpec, times: int) -> None:
+        if spec.joining:
+            self._count += times
+            for spu_id in spec.joining:
+                self._in[spu_id] += times
+            for spu_id in spec.leaving or ():
+                self._out[spu_id] += times

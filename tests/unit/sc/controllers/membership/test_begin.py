@@ -139,27 +139,43 @@ def test_given_an_spu_that_is_not_registered_then_it_is_named() -> None:
     assert found == "SPU 9 is not registered"
 
 
+SETTLED = led(0, (1,))
+
+
+def takes(
+    budget: Budget,
+    joining: tuple[int, ...],
+    leaving: tuple[int, ...] = (),
+    instead_of: Partition = SETTLED,
+) -> bool:
+    """Whether a partition may get these SPUs in the place of those."""
+    spec = led(0, joining or (1,), joining=joining or None, leaving=leaving or None).spec
+    added = [i for i in joining if i not in instead_of.spec.holders]
+    return budget.take(added, spec, instead_of=instead_of.spec)
+
+
 def test_budget() -> None:
     moving = [led(i, (1, 2), (1,), joining=(2,)) for i in range(MOST_IN - 1)]
     budget = Budget(view_of(*moving))
-    assert budget.take((2,), ())
-    assert not budget.take((2,), ())
-    assert budget.take((), (2,)), "what only leaves costs nothing"
+    assert takes(budget, (2,))
+    assert not takes(budget, (2,))
+    assert takes(budget, (), (2,)), "what only leaves costs nothing"
     for i in range(MOST - MOST_IN):
-        assert budget.take((10 + i,), ())
-    assert not budget.take((99,), ())
+        assert takes(budget, (10 + i,))
+    assert not takes(budget, (99,))
 
 
 def test_given_a_move_instead_of_another_then_the_other_one_counts_no_more() -> None:
-    moving = [led(i, (2, 3), (1, 3), joining=(2,), leaving=(1,)) for i in range(MOST_OUT)]
+    moving = [led(i, (2, 5), (1,), joining=(2, 5), leaving=(1,)) for i in range(MOST_OUT)]
     budget = Budget(view_of(*moving))
-    assert not budget.take((4,), (1, 2))
-    assert budget.take((4,), (1, 2), moving[0].spec)
-    assert not budget.take((4,), (1, 2)), "it takes the place of the other one"
+    assert not takes(budget, (4,), (1, 2))
+    assert takes(budget, (4, 5), (1, 2), moving[0])
+    assert not takes(budget, (4,), (1, 2)), "it takes the place of the other one"
+    assert not takes(budget, (5,)), "a newcomer of both goes on coming"
     for _ in range(MOST_IN - 1):
-        assert budget.take((4,), ())
-    assert not budget.take((4,), (1, 2), moving[1].spec)
-    assert not budget.take((5,), (1,)), "what was refused goes on as it was"
+        assert takes(budget, (4,))
+    assert not takes(budget, (4,), (1, 2), moving[1])
+    assert not takes(budget, (6,), (1,)), "what was refused goes on as it was"
 
 
 @pytest.mark.parametrize(
