@@ -19,6 +19,7 @@ from runnel.archive.places import is_file_name, sync_directory
 from runnel.archiving.access import ArchiveAccess
 from runnel.partition.segments import list_segments
 from schemas.errors import StorageFailedError
+from schemas.objects.topic import partition_name
 
 
 def chain(written: Sequence[ArchivedFile], log_start: int) -> list[ArchivedFile]:
@@ -56,8 +57,8 @@ def _with(found: Sequence[ArchivedFile], file: ArchivedFile) -> list[ArchivedFil
 async def relist(access: ArchiveAccess, index: int) -> int:
     """List the files of a partition whose list is empty. Gives how many there are.
 
-    Raises ConflictError if somebody lists files meanwhile, StorageFailedError if one of them cannot
-    be read, RetryableErrors.
+    Raises ConflictError if somebody else archives it meanwhile, StorageFailedError if one of them
+    cannot be read, RetryableErrors.
     """
     directory = access.place.partition(index)
     try:
@@ -69,6 +70,10 @@ async def relist(access: ArchiveAccess, index: int) -> int:
         ) from error
     if not written:
         return 0
+    partition = await access.partition(partition_name(access.route.name, index))
+    if partition.spec.archived_before:
+        # That was said of the lost list. Until there is one again, the log keeps what it has.
+        await access.note(partition, 0)
     files = chain(written, (await list_segments(access.route, index)).log_start)
     if files:
         await access.store.update(access.uid, lambda state: _adds(access, state, index, files))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from runnel.archive.manifest import Archives
+from runnel.archiving import relist
 from runnel.archiving.relist import chain
 from tests.unit.runnel.archive.builders import file_of
 
@@ -76,3 +82,37 @@ def test_given_a_first_run_whose_first_file_is_missing_then_it_is_archived_again
     log_start: int, listed: int
 ) -> None:
     assert len(chain([file_of(10, 20)], log_start)) == listed
+
+
+@pytest.mark.parametrize(("told", "says"), [(None, []), (0, []), (30, [0])])
+async def test_given_a_lost_list_then_the_log_keeps_what_it_has_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, told: int | None, says: list[int]
+) -> None:
+    done = list[object]()
+
+    async def partition(_name: str) -> Any:
+        return SimpleNamespace(spec=SimpleNamespace(archived_before=told))
+
+    async def note(_partition: object, before: int) -> None:
+        done.append(before)
+
+    async def segments(*_: object) -> Any:
+        done.append("log start")
+        return SimpleNamespace(log_start=0)
+
+    async def update(_uid: str, decide: Any) -> None:
+        state: Archives = {}
+        done.append([one.file.base for one in decide(state)])
+
+    monkeypatch.setattr(relist, "_read", lambda *_: [file_of(0, 10)])
+    monkeypatch.setattr(relist, "list_segments", segments)
+    access: Any = SimpleNamespace(
+        partition=partition,
+        note=note,
+        uid="0b0c",
+        route=SimpleNamespace(name="orders"),
+        place=SimpleNamespace(partition=lambda _index: Path("/archive")),
+        store=SimpleNamespace(update=update),
+    )
+    assert await relist.relist(access, 0) == 1
+    assert done == [*says, "log start", [0]]
