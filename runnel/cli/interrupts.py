@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -88,6 +89,8 @@ def _end(number: int, _frame: FrameType | None) -> None:
     global _received
     if _raises:
         _received = signal.Signals(number)
+        # Between the making of a coroutine and the call that awaits it, nobody can catch this.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         raise KeyboardInterrupt
     try:
         if not _told:

@@ -56,3 +56,15 @@ def test_second_signal_outside_of_the_command(place: str, first: str) -> None:
     )
     assert done.returncode in (130, 128 + signal.Signals[first])
     assert done.stderr.splitlines() in ([], ["interrupted"], ["terminated"])
+
+
+def test_given_a_signal_before_a_call_awaits_its_coroutine_then_nothing_is_said_of_that() -> None:
+    place = "async def answer(): ...\n    waiting = answer()"
+    done = subprocess.run(
+        [sys.executable, "-c", _PROCESS.format(place=place, first="SIGTERM")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (143, "terminated\n")
