@@ -1,18 +1,23 @@
 """A changed template restarts the SPUs of a group one after the other. Pure.
 
 An SPU whose process would end waits until each other SPU of the group runs by its spec and is
-connected, and until all replicas that it shares with others are live. So a template with which no
-SPU can run stops at the first one, and another directory of replicas is filled before the next SPU
-gets an empty one. An SPU that is not connected has nothing to wait for: it may be the template that
-keeps it from running. And one that only gets more room, or may send faster, does not wait for
-replicas: they may lack just that.
+connected, and each managed one of other groups that shares a partition with it, and until all
+replicas that it shares with others are live. So a template with which no SPU can run stops at the
+first one, and another directory of replicas is filled before the next SPU gets an empty one. A live
+replica set may name one that has come back without its data, where the minimum keeps it in: what
+the SPUs report counts, not the set alone. An SPU that is not connected has nothing to wait for: it
+may be the template that keeps it from running. And one that only gets more room, or may send
+faster, does not wait for replicas: they may lack just that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from sc.controllers.live_set import member_health
 from sc.store.view import Liveness, View
-from schemas.objects.partition import is_under_replicated
-from schemas.objects.spu import Spu, SpuSpec
+from schemas.objects.partition import Partition, is_under_replicated
+from schemas.objects.spu import Spu, SpuSpec, SpuType
 
 
 def runs_by(spec: SpuSpec) -> tuple[object, ...]:
@@ -51,15 +56,36 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
             pass
-    for other in view.store.spus_of(str(spu.spec.group)):
-        if other.name != spu.name and not _is_back(view, other, now_ms):
+    for other in _those_beside(view, spu):
+        if not _is_back(view, other, now_ms):
             return f"{other.name} is back"
     if _relieves(spu.spec, spec):
         return None
     for partition in view.store.partitions_on(spu_id):
-        if is_under_replicated(partition):
+        if is_under_replicated(partition) or not _does_without(view, partition, spu_id, now_ms):
             return f"all replicas of {partition.name} are live"
     return None
+
+
+def _those_beside(view: View, spu: Spu) -> Iterator[Spu]:
+    """The other SPUs of its group, then the managed ones of other groups with the same partitions:
+    several groups may be changed at once."""
+    group = [other for other in view.store.spus_of(str(spu.spec.group)) if other.name != spu.name]
+    yield from group
+    sharing = {i for p in view.store.partitions_on(spu.spec.spu_id) for i in p.spec.holders}
+    for spu_id in sorted(sharing - {other.spec.spu_id for other in (spu, *group)}):
+        other = view.store.spu(spu_id)
+        if other is not None and other.spec.spu_type is SpuType.MANAGED:
+            yield other
+
+
+def _does_without(view: View, partition: Partition, spu_id: int, now_ms: int) -> bool:
+    """Whether a partition that several SPUs hold has another live replica, and each other one of
+    its live replica set is there with its data."""
+    others = [member for member in partition.status.lrs if member.spu_id != spu_id]
+    if not others:
+        return len(partition.spec.holders) == 1
+    return all(member_health(view, partition.uid, other, now_ms).live for other in others)
 
 
 def _is_back(view: View, spu: Spu, now_ms: int) -> bool:

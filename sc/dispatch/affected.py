@@ -87,13 +87,21 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
     spu = store.spu(spu_id)
     if spu is not None:
         yield Key("Spu", spu.name)
-        if spu.spec.group is not None and (leaving(store, spu) or _waits(store, spu.spec.group)):
-            # It waits for deletions only of an SPU that is there, or for a restarted one.
+        if spu.spec.group is not None and leaving(store, spu):
+            # It waits for deletions only of an SPU that is there.
             yield Key("SpuGroup", spu.spec.group)
+    yield from keys_that_wait_for_restarts(store)
     yield from _waiting(store)
     yield from _movers(store)
     for partition in store.partitions_on(spu_id):
         yield Key("Partition", partition.name)
+
+
+def keys_that_wait_for_restarts(store: LocalStore) -> Iterator[Key]:
+    """Groups that may wait until an SPU, also of another group, is back with its replicas."""
+    for group in store.objects(SpuGroup):
+        if group.status.reason is not None:
+            yield Key("SpuGroup", group.name)
 
 
 def keys_that_wait_for_room(store: LocalStore) -> Iterator[Key]:
@@ -236,9 +244,11 @@ def _waits(store: LocalStore, group: str) -> bool:
 def _when_whole(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
     """Groups that may wait until the replicas of this partition are live, to restart an SPU."""
     old, new = change.old, change.new
-    if not isinstance(old, Partition) or not is_under_replicated(old):
+    if not isinstance(old, Partition):
         return
-    if isinstance(new, Partition) and is_under_replicated(new):
+    if isinstance(new, Partition) and (
+        is_under_replicated(new) or (new.status.lrs, new.spec) == (old.status.lrs, old.spec)
+    ):
         return
     spus = (store.spu(spu_id) for spu_id in old.spec.holders)
     groups = {spu.spec.group for spu in spus if spu is not None and spu.spec.group is not None}

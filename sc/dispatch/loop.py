@@ -359,6 +359,9 @@ def _places(action: Action) -> bool:
     match action:
         case CreatePartitions() | BeginMove() | RemoveSpu():
             return True
+        case WriteSpuSpec():
+            # It may restart an SPU, which others of other groups then wait for.
+            return True
         case Step(create=create):
             return bool(create)
         case _:

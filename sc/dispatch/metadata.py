@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from sc.controllers.actions import Key
-from sc.dispatch.affected import affected_keys, keys_of_session, keys_that_wait_for_room
+from sc.dispatch.affected import (
+    affected_keys,
+    keys_of_session,
+    keys_that_wait_for_restarts,
+    keys_that_wait_for_room,
+)
 from sc.store.local_store import BellRang, Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
@@ -106,6 +111,8 @@ class MetadataDispatcher:
             partition = store.partition_by_uid(replica.uid)
             if partition is not None:
                 self._wake(Key("Partition", partition.name), cause)
+        for key in keys_that_wait_for_restarts(store):
+            self._wake(key, cause)
         waiting = {t.uid for t in store.tombstones_of(spu_id)} if report.deleted else set()
         for tombstone in report.deleted:
             # A second confirmation may come after the tombstone is gone; if it were kept, it

@@ -10,10 +10,10 @@ from sc.controllers.actions import Action, WriteSpuSpec, WriteStatus
 from sc.controllers.spu_group import reconcile
 from sc.store.view import Provisioned, View
 from schemas.objects.metadata import Object
-from schemas.objects.partition import LiveReplica
+from schemas.objects.partition import LiveReplica, Partition
 from schemas.objects.spu import Spu, Storage
 from schemas.objects.spu_group import SpuGroup
-from tests.unit.sc.builders import group_of, member_of, partition_of, session_of
+from tests.unit.sc.builders import group_of, member_of, partition_of, report_of, session_of, spu_of
 from tests.unit.sc.controllers.groups import KEY, NOW, RESERVED, becomes, seen, template
 
 BEFORE = group_of(replicas=3)
@@ -44,28 +44,55 @@ def view(
     group: SpuGroup = MOVED,
     ended: dict[str, int] | None = None,
     told: tuple[Spu, ...] = (),
+    storages: dict[int, str | None] | None = None,
     **more: Any,
 ) -> View:
-    """``told``: by which specs processes run, where not by those of the objects."""
+    """``told``: by which specs processes run, where not by those of the objects. ``storages``: by
+    SPU, which storage of each partition it reports, where not that of its live replica; None where
+    it has not reported yet."""
     specs = {spu.name: spu.spec for spu in (*spus, *told)}
     provisioned = {
         name: Provisioned(spec, ended_session=(ended or {}).get(name))
         for name, spec in specs.items()
     }
-    sessions = [session_of(i) for i in online]
+    partitions = [found for found in objects if isinstance(found, Partition)]
+    reported: dict[int, str | None] = {i: f"s{i}" for i in online}
+    reported.update(storages or {})
+    sessions = [
+        session_of(
+            i,
+            *(
+                report_of(found, i, storage=reported[i])
+                for found in partitions
+                if i in found.spec.holders and reported[i] is not None
+            ),
+        )
+        for i in online
+    ]
     return seen(group, *spus, *objects, provisioned=provisioned, sessions=sessions, **more)
 
 
-def replicated(*live: int, joining: tuple[int, ...] | None = None) -> Object:
+def replicated(
+    *live: int, joining: tuple[int, ...] | None = None, replicas: tuple[int, ...] = IDS
+) -> Object:
     return partition_of(
         "t",
         0,
-        IDS,
+        replicas,
         leader=live[0],
         joining=joining,
         lrs=tuple(LiveReplica(spu_id=i, storage_id=f"s{i}") for i in live),
     )
 
+
+#: A group beside it, whose SPU holds the same partition.
+OTHER_GROUP = group_of("h", replicas=1, min_id=4, template=MOVED.spec.template)
+ELSEWHERE = member_of(OTHER_GROUP, 4)
+ELSEWHERE_BEFORE = member_of(group_of("h", replicas=1, min_id=4), 4)
+BESIDE: dict[str, Any] = {
+    "objects": (replicated(1, 2, 3, 4, replicas=(1, 2, 3, 4)),),
+    "online": (1, 2, 3, 4),
+}
 
 CASES = [
     pytest.param(
@@ -87,6 +114,63 @@ CASES = [
         view(*OLD, objects=(replicated(1, 2, joining=(3,)),)),
         (change(ONE), waits("g-2, g-3", "g-1 is back")),
         id="given-a-replica-that-is-added-then-it-is-not-waited-for",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, joining=(2, 3)),)),
+        (change(TWO), waits("g-1, g-3", "all replicas of t-0 are live")),
+        id="given-others-that-are-only-added-then-the-last-live-one-waits",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, replicas=(1,)),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-a-partition-without-another-replica-then-it-is-not-waited-for",
+    ),
+    pytest.param(
+        view(
+            NEW[0],
+            *(TWO, THREE),
+            ended={"g-1": 0},
+            objects=(replicated(1, 2, 3),),
+            storages={1: "empty"},
+        ),
+        (waits("g-2, g-3", "all replicas of t-0 are live"),),
+        id="given-one-that-is-back-without-its-data-then-the-next-waits-whatever-the-set-says",
+    ),
+    pytest.param(
+        view(
+            NEW[0],
+            *(TWO, THREE),
+            ended={"g-1": 0},
+            objects=(replicated(1, 2, 3),),
+            storages={1: None},
+        ),
+        (waits("g-2, g-3", "all replicas of t-0 are live"),),
+        id="given-one-that-is-back-and-has-not-reported-its-replica-then-the-next-waits",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, 2, 3),), storages={1: "empty"}),
+        (change(ONE), waits("g-2, g-3", "all replicas of t-0 are live")),
+        id="given-its-own-replica-is-unfit-then-that-is-no-reason-to-wait",
+    ),
+    pytest.param(
+        view(*OLD, ELSEWHERE, told=(ELSEWHERE_BEFORE,), **BESIDE),
+        (waits("g-1, g-2, g-3", "h-4 is back"),),
+        id="given-one-of-another-group-with-the-same-partition-that-restarts-then-none",
+    ),
+    pytest.param(
+        view(*OLD, ELSEWHERE, ended={"h-4": 1}, **BESIDE),
+        (waits("g-1, g-2, g-3", "h-4 is back"),),
+        id="given-one-of-another-group-whose-former-process-is-connected-then-none",
+    ),
+    pytest.param(
+        view(*OLD, ELSEWHERE, **BESIDE),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-one-of-another-group-that-is-there-then-the-first",
+    ),
+    pytest.param(
+        view(*OLD, spu_of(4), **BESIDE),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-one-that-nobody-here-restarts-then-the-first",
     ),
     pytest.param(
         view(NEW[0], TWO, THREE, told=(ONE,)),

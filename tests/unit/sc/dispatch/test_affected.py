@@ -398,9 +398,9 @@ SAYS_WHY = group_of(replicas=3, reason="the changed template is not in force yet
 SPUS_OF_IT = [member_of(SAYS_WHY, i) for i in (1, 2, 3)]
 
 
-def shared(*live: int) -> Partition:
+def shared(*live: int, joining: tuple[int, ...] | None = None) -> Partition:
     lrs = tuple(LiveReplica(spu_id=i, storage_id=f"s{i}") for i in live)
-    return partition_of(PLACED, 0, (1, 2, 3), leader=1, lrs=lrs)
+    return partition_of(PLACED, 0, (1, 2, 3), leader=1, lrs=lrs, joining=joining)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +417,12 @@ def shared(*live: int) -> Partition:
             SAYS_WHY,
             True,
             id="given-a-partition-gone-that-was-short-then-the-group-that-waits",
+        ),
+        pytest.param(
+            ObjectChanged(shared(1, joining=(2, 3)), shared(1, 2, joining=(2, 3))),
+            SAYS_WHY,
+            True,
+            id="given-a-newcomer-that-is-live-then-the-group-that-waits",
         ),
         pytest.param(
             ObjectChanged(shared(1), shared(1, 3)),
@@ -444,9 +450,13 @@ def test_affected_by_live_replicas(change: Change, group: SpuGroup, wakes: bool)
 
 
 @pytest.mark.parametrize("group", [SAYS_WHY, group_of(replicas=3)], ids=["waits", "does not"])
-def test_given_a_session_then_the_group_that_waits_is_looked_at(group: SpuGroup) -> None:
-    found = set(keys_of_session(1, store_of(group, *SPUS_OF_IT)))
-    assert (GROUP_KEY in found) is (group is SAYS_WHY)
+@pytest.mark.parametrize("spu_id", [1, 9], ids=["its SPU", "another"])
+def test_given_a_session_then_the_group_that_waits_is_looked_at(
+    group: SpuGroup, spu_id: int
+) -> None:
+    """It may wait for an SPU of another group."""
+    found = list(keys_of_session(spu_id, store_of(group, *SPUS_OF_IT)))
+    assert found.count(GROUP_KEY) == (group is SAYS_WHY)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from sc.controllers.actions import (
     SendLead,
     SessionAction,
     WakeAt,
+    WriteSpuSpec,
     WriteStatus,
 )
 from sc.dispatch.loop import REFUSED, ROUNDS, ControllerLoop
@@ -244,6 +245,7 @@ async def test_given_records_wanted_without_end_then_it_is_tried_again_later(ben
 
 
 REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions(topic_of(), (partition_of(),))
+RESPECIFY = WriteSpuSpec(spu_of(1), spu_of(1).spec)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +254,7 @@ REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions(topic_of(), (partition_of
         pytest.param(REMOVE, PLACE, id="given-spu-is-being-removed-then-nothing-is-placed"),
         pytest.param(PLACE, REMOVE, id="given-placement-then-no-spu-is-removed"),
         pytest.param(PLACE, PLACE, id="given-placement-then-no-other-placement"),
+        pytest.param(RESPECIFY, RESPECIFY, id="given-spu-may-restart-then-no-other-restart"),
     ],
 )
 async def test_one_at_a_time(bench: Bench, first: KvAction, second: KvAction) -> None:

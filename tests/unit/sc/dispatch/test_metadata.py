@@ -18,6 +18,7 @@ from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     TERM_1,
     election_request_of,
+    group_of,
     live,
     lrs_request_of,
     partition_of,
@@ -150,6 +151,15 @@ def test_given_report_then_its_partition_is_woken_by_the_cause_of_the_report(ben
         bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P, term=65_537),)))
     assert bench.view.report(1, P.uid) == report_of(P, term=65_537)
     assert bench.woken == [(P_KEY, "spu1-report")]
+
+
+def test_given_report_then_a_group_that_waits_for_replicas_is_woken(bench: Bench) -> None:
+    bench.view.store.put(group_of("idle"))
+    bench.view.store.put(group_of("waits", reason="the changed template is not in force yet"))
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P),)))
+    assert bench.keys() == [P_KEY, Key("SpuGroup", "waits")]
 
 
 def test_given_another_load_then_the_owner_is_woken(bench: Bench) -> None:
