@@ -180,8 +180,9 @@ class LocalProvisioner(Provisioner):
         loop = CrashLoop()
         while True:
             began = time.monotonic()
-            log_begins = _size(self._log_file(name))
+            what = "its process ended"
             try:
+                log_begins = _size(self._log_file(name))
                 if managed.spec_known:
                     await self._provide_secret(name, managed.spec)
                 if not is_alive(managed.process):
@@ -198,10 +199,15 @@ class LocalProvisioner(Provisioner):
                 return
             except OSError as error:
                 why = f"it cannot be started: {error}"
+            except Exception as error:
+                # A fault of ours: say so, and go on. The process may run.
+                log.error("the supervision of an SPU failed", spu=name, exc_info=error)
+                what = "its supervision failed"
+                why = f"internal error, see the SC's log: {short(error)}"
             delay = loop.ended(time.monotonic() - began)
-            log.warning("an SPU's process ended", spu=name, why=why, ends=loop.ends, delay_s=delay)
+            log.warning(what, spu=name, why=why, ends=loop.ends, delay_s=delay)
             if delay:
-                text = f"its process ended {loop.ends} times in a row: {why}"
+                text = f"{what} {loop.ends} times in a row: {why}"
                 self._say(name, f"{text}; the next start is {delay:.1f} s after the last end")
             await asyncio.sleep(delay)
 

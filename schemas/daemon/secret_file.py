@@ -24,7 +24,8 @@ def read_secret(file: Path) -> str | None:
     Raises OSError, and InvalidRequestError if others may read it or it holds no secret.
     """
     try:
-        with file.open() as opened:
+        # A byte that is no text makes it no secret, as other wrong characters do.
+        with file.open(encoding="utf-8", errors="replace") as opened:
             mode = os.fstat(opened.fileno()).st_mode
             text = opened.read(4096)
     except FileNotFoundError:
@@ -34,7 +35,8 @@ def read_secret(file: Path) -> str | None:
     secret = text.strip()
     if len(secret) < _MIN_CHARACTERS or not secret.isascii() or not secret.isprintable():
         raise InvalidRequestError(
-            f"{file}: a secret has {_MIN_CHARACTERS} or more printable ASCII characters"
+            f"{file}: a secret has {_MIN_CHARACTERS} or more printable ASCII characters; put"
+            " another one there: runnel spu secret"
         )
     return secret
 

@@ -531,6 +531,35 @@ async def test_given_no_secret_can_be_made_then_it_runs_all_the_same(bench: Benc
 
 
 @pytest.mark.usefixtures("stand_in")
+async def test_given_a_file_that_holds_no_text_then_it_runs_all_the_same(bench: Bench) -> None:
+    bench.data.mkdir(parents=True)
+    (bench.data / "secret").write_bytes(b"\xff" * 43)
+    (bench.data / "secret").chmod(0o600)
+    bench.new().carry_out(ProvisionSpu(spu_at()))
+    await bench.until_runs(spu_at())
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_a_fault_of_the_sc_then_it_is_told_and_the_spu_is_looked_after_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_spu_id: int, _by: str) -> str:
+        raise RuntimeError("a fault")
+
+    provisioner, spu = bench.new(), spu_at()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "issue", fail)
+        provisioner.carry_out(ProvisionSpu(spu))
+        await eventually(lambda: provisioner.provisioning.spus[NAME].trouble is not None)
+    assert re.match(
+        r"its supervision failed \d+ times in a row: internal error, see the SC's log:"
+        r" RuntimeError\('a fault'\); ",
+        provisioner.provisioning.spus[NAME].trouble or "",
+    )
+    await bench.until_runs(spu)
+
+
+@pytest.mark.usefixtures("stand_in")
 async def test_the_next_sc_takes_over_what_runs(bench: Bench) -> None:
     first, spu = bench.new(), spu_at()
     first.carry_out(ProvisionSpu(spu))

@@ -44,9 +44,20 @@ def test_given_file_that_others_may_read_then_refused(tmp_path: Path, mode: int)
         read_secret(file)
 
 
-@pytest.mark.parametrize("text", ["", "short", "ü" * 40, "a" * 40 + "\n" + "b" * 40])
-def test_given_file_without_a_secret_then_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"short", id="short"),
+        pytest.param("ü".encode() * 40, id="not-ascii"),
+        pytest.param(b"a" * 40 + b"\n" + b"b" * 40, id="two-lines"),
+        pytest.param(b"a" * 40 + b"\xff", id="not-text"),
+    ],
+)
+def test_given_file_without_a_secret_then_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "secret"
-    write_secret(file, text)
-    with pytest.raises(InvalidRequestError, match="32 or more printable ASCII"):
+    write_secret(file, SECRET)
+    file.write_bytes(content)
+    said = f"{file}: a secret has 32 or more printable ASCII .*: runnel spu secret"
+    with pytest.raises(InvalidRequestError, match=said):
         read_secret(file)
