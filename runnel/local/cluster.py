@@ -186,7 +186,8 @@ class ClusterDaemons:
                 with shielded():
                     # The SC first: it would start its SPUs again.
                     stop(reversed(startup.started))
-                    stop(s.process for s in self.directory.spus() if s.name not in running)
+                    spus = filter(self.directory.runs, self.directory.spus())
+                    stop(s.process for s in spus if s.name not in running)
                     if before is not None:
                         self.directory.save(replace(before, processes=alive))
                     else:

@@ -38,7 +38,7 @@ from sc.store.view import Provisioned, Provisioning
 from schemas.daemon.files import write_json
 from schemas.daemon.installation import Program, program_command
 from schemas.daemon.logs import get_logger
-from schemas.daemon.process import ProcessId, is_alive, spu_processes, started_at, stop
+from schemas.daemon.process import ProcessId, is_alive, runs_with, spu_processes, started_at, stop
 from schemas.daemon.secret_file import DEFAULT_FILE, read_secret, write_secret
 from schemas.daemon.trouble import last_trouble
 from schemas.errors import RunnelError
@@ -120,21 +120,22 @@ class LocalProvisioner(Provisioner):
             name = file.stem
             try:
                 data: dict[str, Any] = json.loads(self._state_file(name).read_text())
-                process = ProcessId(**data["process"])
+                process: ProcessId | None = ProcessId(**data["process"])
                 spec, known = SpuSpec.model_validate(data["spec"]), True
             except (OSError, ValueError, KeyError, TypeError):
                 # The file may be missing after a start: the spec is unknown, so replace it.
-                if (found := by_config.get(str(file))) is None:
+                if (process := by_config.get(str(file))) is None:
                     continue
-                process, spec, known = found, SpuSpec(spu_id=0), False
-            if not is_alive(process) and (found := by_config.get(str(file))) is not None:
-                process = found
-                if known:
+                spec, known = SpuSpec(spu_id=0), False
+            if not runs_with(process, file.parent):
+                # It has ended, or is one of the directory of which this one is a copy.
+                process = by_config.get(str(file))
+                if process is not None and known:
                     try:
                         self._note(name, spec, process)
                     except OSError as error:
                         log.warning("its file names another process", spu=name, why=str(error))
-            log.info("adopted", spu=name, pid=process.pid, alive=is_alive(process))
+            log.info("adopted", spu=name, pid=None if process is None else process.pid)
             self._spus[name] = Provisioned(spec)
             self._take_care(name, _Managed(spec, process, known))
             self._on_change(name)

@@ -9,9 +9,10 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def spu_at(
     return member_of(group_of(group, template=template), 1)
 
 
+def pids_with(config: str) -> list[int]:
+    """Pids of all processes that were started with this configuration."""
+    processes = psutil.process_iter(["cmdline"])
+    return [p.pid for p in processes if (p.info["cmdline"] or [""])[-1] == config]
+
+
 @dataclass
 class Bench:
     """One directory, the provisioners that had it, and all processes that any of them started."""
@@ -99,9 +106,7 @@ class Bench:
 
     def running(self, name: str = NAME) -> list[int]:
         """Pids of all processes of an SPU, whoever started them."""
-        config = str(self.directory / "spus" / f"{name}.yaml")
-        processes = psutil.process_iter(["cmdline"])
-        return [p.pid for p in processes if (p.info["cmdline"] or [""])[-1] == config]
+        return pids_with(str(self.directory / "spus" / f"{name}.yaml"))
 
     async def knows(self, spu_id: int, secret: str) -> bool:
         return secret in self.secrets.get(spu_id, ())
@@ -172,7 +177,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     popen = subprocess.Popen
 
     def start(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
-        if others := made.running(Path(command[-1]).stem):
+        if others := pids_with(command[-1]):
             made.overlaps.append([*command, *map(str, others)])
         made.started.append(popen(command, **more))
         return made.started[-1]
@@ -643,6 +648,24 @@ async def test_given_the_file_names_an_earlier_process_then_the_one_that_runs_is
     await bench.end(second)
     assert not is_alive(process)
     assert len(bench.started) == 1
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_a_copy_of_a_directory_then_its_sc_leaves_the_processes_of_the_original_alone(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
+    original = await bench.until_runs(spu)
+    shutil.copytree(bench.directory, tmp_path / "copy")
+    copy = replace(bench, directory=tmp_path / "copy", news=[])
+    provisioner = copy.new()
+    await provisioner.adopt()
+    await copy.until_runs(spu, besides=original)
+    provisioner.carry_out(ProvisionSpu(other := spu_at(9105)))
+    await copy.until_runs(other, besides=original)
+    await copy.end(provisioner)
+    assert bench.process() == original
+    assert bench.running() == [original.pid]
 
 
 @pytest.mark.usefixtures("stand_in")
