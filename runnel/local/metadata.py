@@ -108,7 +108,7 @@ def restore(
         )
     if dry_run:
         return found
-    with cluster.directory.exclusive(), _started_kv(cluster, progress):
+    with cluster.directory.exclusive(), _started_kv(cluster, progress, starts_again=True):
         state = cluster.require()
         plan, ran = state.plan(cluster.data_dir), state.alive(cluster.data_dir)
         controllers = [name for name in ran if name.startswith("sc-")]
@@ -142,8 +142,11 @@ def _reachable(cluster: ClusterDaemons, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _started_kv(cluster: ClusterDaemons, progress: Progress) -> Iterator[None]:
-    """The cluster's own etcd runs, for as long as it is needed. Call it with the directory held."""
+def _started_kv(
+    cluster: ClusterDaemons, progress: Progress, *, starts_again: bool = False
+) -> Iterator[None]:
+    """The cluster's own etcd runs, for as long as it is needed: with SCs that run, if the block
+    ``starts_again`` those. Call it with the directory held."""
     state = cluster.require()
     plan, ran = state.plan(cluster.data_dir), state.alive(cluster.data_dir)
     if plan.kv != "etcd" or plan.etcd.name in ran:
@@ -151,13 +154,16 @@ def _started_kv(cluster: ClusterDaemons, progress: Progress) -> Iterator[None]:
         return
     check_ports([(plan.etcd.name, plan.etcd.ports)])
     helper = Startup(cluster.directory, plan, ClusterState.of(plan, dict(ran)), progress)
+    stays = False
     try:
         helper.bring_up_etcd()
+        stays = starts_again and any(name.startswith("sc-") for name in ran)
         yield
     finally:
-        with shielded():
-            stop(helper.started)
-            cluster.directory.save(replace(state, processes=ran))
+        if not stays:
+            with shielded():
+                stop(helper.started)
+                cluster.directory.save(replace(state, processes=ran))
 
 
 def _both(error: BaseException, again: RunnelError) -> RunnelError:
