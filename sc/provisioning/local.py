@@ -271,7 +271,13 @@ class LocalProvisioner(Provisioner):
                 start_new_session=True,
                 cwd=config_file.parent,
             )
-        managed.process = ProcessId(managed.child.pid, started_at(managed.child.pid))
+        try:
+            managed.process = ProcessId(managed.child.pid, started_at(managed.child.pid))
+        except OSError:
+            # It would not be recognised: the next attempt must not start a second one.
+            managed.child.kill()
+            managed.child.wait()
+            raise
         self._note(name, spec, managed.process)
         log.info("started", spu=name, pid=managed.child.pid, port=port)
 

@@ -36,13 +36,17 @@ class ProcessId:
 
 
 def started_at(pid: int) -> str:
-    """What identifies the start of a process. Raises psutil.NoSuchProcess."""
+    """What identifies the start of a process, always in the same way on one host.
+
+    Raises psutil.NoSuchProcess, and OSError if that cannot be found out now, as for want of a
+    descriptor.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # The name of the program may hold spaces and brackets: count from its end.
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        # Not Linux, or the process is gone: psutil knows which.
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        # Not Linux, hidden, or the process is gone: psutil knows which.
         return f"{psutil.Process(pid).create_time():.0f}"
     return f"{boot}/{ticks}"
 

@@ -6,6 +6,7 @@ Most tests run a stand-in for the SPU that starts in no time. It is told by a fi
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -24,7 +25,7 @@ import yaml
 from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
-from schemas.daemon.process import ProcessId, is_alive
+from schemas.daemon.process import ProcessId, is_alive, started_at
 from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
 from schemas.objects.spu_group import SpuTemplate
@@ -286,6 +287,23 @@ async def test_given_it_cannot_be_started_then_the_reason_is_told_and_it_is_trie
     assert ": it cannot be started: " in (provisioner.provisioning.spus[NAME].trouble or "")
     (bench.directory / "logs").unlink()
     await bench.until_runs(spu)
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_no_descriptor_to_recognise_it_by_then_it_is_ended_and_started_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [OSError(errno.EMFILE, "too many open files")]
+
+    def once_in_vain(pid: int) -> str:
+        if found:
+            raise found.pop()
+        return started_at(pid)
+
+    monkeypatch.setattr("sc.provisioning.local.started_at", once_in_vain)
+    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
+    await bench.until_runs(spu)
+    assert [process.poll() for process in bench.started] == [-9, None]
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -123,3 +123,23 @@ def test_given_no_descriptors_then_a_process_is_not_taken_for_dead(number: int) 
             process.kill()
             process.wait()
             assert not is_alive(known)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO])
+def test_given_an_error_of_the_moment_then_no_start_of_another_form(number: int) -> None:
+    why = os.strerror(number)
+    # What psutil opens a moment later succeeds.
+    with (
+        mock.patch.object(Path, "read_text", side_effect=OSError(number, why)),
+        pytest.raises(OSError, match=why),
+    ):
+        started_at(os.getpid())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_given_a_descriptor_a_moment_later_then_a_process_is_not_taken_for_dead(
+    number: int,
+) -> None:
+    known = ProcessId(os.getpid(), started_at(os.getpid()))
+    with mock.patch.object(Path, "read_text", side_effect=OSError(number, os.strerror(number))):
+        assert is_alive(known)
