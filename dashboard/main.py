@@ -16,7 +16,8 @@ log = get_logger(__name__)
 
 
 async def serve(config: DashboardConfig) -> None:
-    """Run until a signal. Raises RunnelError or OSError if it cannot start."""
+    """Run until a signal. Raises RunnelError or OSError if it cannot start, and what ends the hub:
+    a dashboard without one shows a cluster that stands still."""
     raise_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -26,7 +27,7 @@ async def serve(config: DashboardConfig) -> None:
     try:
         runner, port = await server.start()
         try:
-            async with running(server.hub):
+            async with running(server.hub) as following:
                 log.info("serving", url=f"http://{_shown(config.http.host)}:{port}", sc=config.sc)
                 if not is_loopback(config.http.host):
                     log.warning(
@@ -34,12 +35,22 @@ async def serve(config: DashboardConfig) -> None:
                         host=config.http.host,
                         records=config.records,
                     )
-                await stop.wait()
+                await _until(stop, following)
                 log.info("stopping")
         finally:
             await runner.cleanup()
     finally:
         await server.close()
+
+
+async def _until(stop: asyncio.Event, following: asyncio.Task[None]) -> None:
+    stopped = asyncio.create_task(stop.wait(), name="stop signal")
+    try:
+        await asyncio.wait([following, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()
+    finally:
+        stopped.cancel()
 
 
 def _shown(host: str) -> str:

@@ -286,12 +286,7 @@ class Hub:
             took_s = 0.0
             if self._readers and self._state.complete:
                 began = time.monotonic()
-                try:
-                    if self._refresh(self._readers):
-                        self._tell()
-                except Exception as error:
-                    log.error("the tables could not be made", exc_info=error)
-                    self._say(f"internal error, see the dashboard's log: {error!r}")
+                self._refresh(self._readers)
                 took_s = time.monotonic() - began
             await self._rest(max(LEAST_GAP_S, took_s * (1 / BUSY_SHARE - 1)))
 
@@ -302,15 +297,25 @@ class Hub:
         while loop.time() < ends_at:
             self._asked.clear()
             new = self._new & self._readers.keys()
-            if new and self._state.complete and self._refresh(new):
-                self._tell()
+            if new and self._state.complete:
+                self._refresh(new)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(ends_at):
                     await asyncio.sleep(LEAST_GAP_S)
                     await self._asked.wait()
 
-    def _refresh(self, names: Iterable[str]) -> bool:
-        """Bring these tables up to date. Gives whether one has changed."""
+    def _refresh(self, names: Iterable[str]) -> None:
+        """Bring these tables up to date, and tell browsers if one has changed. A fault of ours ends
+        nothing: it is told where people look."""
+        try:
+            if self._make(names):
+                self._tell()
+        except Exception as error:
+            log.error("the tables could not be made", exc_info=error)
+            self._say(f"internal error, see the dashboard's log: {error!r}")
+
+    def _make(self, names: Iterable[str]) -> bool:
+        """Make these tables anew. Gives whether one has changed."""
         summary = self._summaries.latest()
         changed = False
         for name in names:
@@ -340,11 +345,11 @@ class Hub:
 
 
 @contextlib.asynccontextmanager
-async def running(hub: Hub) -> AsyncIterator[None]:
-    """The hub works while this is open."""
+async def running(hub: Hub) -> AsyncIterator[asyncio.Task[None]]:
+    """The hub works while this is open, in the task that it gives."""
     task = asyncio.create_task(hub.run(), name="hub")
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

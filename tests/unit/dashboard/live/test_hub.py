@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
 import pytest
 
@@ -50,6 +51,28 @@ async def test_given_a_table_that_nobody_showed_then_it_does_not_wait_for_the_ne
             assert (await first(hub, "problems")).whole
             # One without rows comes, too, so that the screen can say that there is none.
             assert await first(hub, "spus") == Changes(1, {}, whole=True)
+
+
+async def test_given_a_fault_in_one_table_while_it_rests_then_it_says_so_and_makes_the_others(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(hub_module, "BUSY_SHARE", 1e-7)
+    monkeypatch.setattr(hub_module, "topic_rows", fail)
+    # As if all was well before.
+    hub._broken = None
+    async with running(hub) as work:
+        await first(hub, "health")
+        with hub.reading(["topics"]):
+            async with asyncio.timeout(ENOUGH_S):
+                await hub.wait()
+            assert hub.trouble == (
+                "internal error, see the dashboard's log: RuntimeError('a fault')"
+            )
+        assert (await first(hub, "problems")).whole
+        assert not work.done()
 
 
 async def test_given_a_table_that_was_not_made_yet_then_no_browser_gets_it_empty(hub: Hub) -> None:
