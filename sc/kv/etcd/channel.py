@@ -235,16 +235,20 @@ class Members:
     async def open_stream(self, method: str) -> tuple[Endpoint, Stream]:
         """One attempt to open a stream to the current member. Raises CallFailed."""
         self.check_open()
+        metadata = await self._metadata(self._endpoints[self._current], self.attempt_timeout_s)
+        # Not the one that gave a token, if all turned from it meanwhile.
         endpoint = self._endpoints[self._current]
-        metadata = await self._metadata(endpoint, self.attempt_timeout_s)
         return endpoint, endpoint.stream(method, metadata)
 
     def turn_from(self, endpoint: Endpoint, failure: Failure) -> None:
-        """Use the next member from now on, unless that has happened already."""
-        if self._endpoints[self._current] is endpoint:
+        """Use the next member from now on, unless that has happened already. Streams move along:
+        one that stayed behind could fall silent on a member that nobody asks any more."""
+        if failure.verdict is Verdict.CUT_OFF or len(self._endpoints) == 1:
+            return
+        turns = self._endpoints[self._current] is endpoint
+        if turns:
             self._current = (self._current + 1) % len(self._endpoints)
-        if failure.verdict is Verdict.NO_ANSWER and len(self._endpoints) > 1:
-            # Frozen, most likely: its streams would stay silent until pings go unanswered.
+        if turns or failure.verdict is Verdict.NO_ANSWER:
             endpoint.cut_streams()
 
     @property
@@ -296,7 +300,7 @@ class Members:
                     if doubtful and repeat is Repeat.HARMLESS:
                         raise _unanswered(failure, repeat) from error
                     raise error
-                case Verdict.UNKNOWN | Verdict.NO_ANSWER:
+                case Verdict.UNKNOWN | Verdict.NO_ANSWER | Verdict.CUT_OFF:
                     doubtful = True
             self.turn_from(endpoint, failure)
             if doubtful and repeat is Repeat.NEVER:
@@ -358,7 +362,7 @@ def round_pause_s(rounds: int) -> float:
 
 def _before_the_call(failure: Failure) -> Failure:
     """A failure to authenticate says nothing bad about the call that was to follow."""
-    if failure.verdict in (Verdict.UNKNOWN, Verdict.NO_ANSWER):
+    if failure.verdict in (Verdict.UNKNOWN, Verdict.NO_ANSWER, Verdict.CUT_OFF):
         return replace(failure, verdict=Verdict.NOT_APPLIED)
     return failure
 
@@ -384,7 +388,8 @@ def _call_failed(endpoint: str, error: BaseException) -> CallFailed:
             if task is None or task.cancelling():
                 raise error
             # Not the task but the call was cancelled: the stream was cut, or the channel closed.
-            return CallFailed(failure_of(endpoint, "CANCELLED", "the call was cut off"))
+            text = f"etcd {endpoint}: the call was cut off"
+            return CallFailed(Failure(Verdict.CUT_OFF, text))
         case _:
             # A write to a stream that has ended, or a call on a closed channel.
             return CallFailed(failure_of(endpoint, "UNAVAILABLE", "the stream has ended"))

@@ -27,6 +27,7 @@ class Verdict(enum.Enum):
     NOT_APPLIED = "nothing was applied; any call may be repeated, elsewhere rather than here"
     UNKNOWN = "a write may have been applied, or may still be"
     NO_ANSWER = "as UNKNOWN, and the member did not answer at all in time"
+    CUT_OFF = "as UNKNOWN, but this process ended the call, which says nothing of the member"
     EXPIRED = "nothing was applied; the token is no longer good"
     COMPACTED = "nothing was applied; the revision asked for is gone"
     FINAL = "nothing was applied; repeating cannot help"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -16,7 +17,11 @@ from .store import delete, put, take
 
 require_client()
 
-from sc.kv.etcd import EtcdKV, EtcdOptions, schema, wire  # noqa: E402 - after the check above
+import grpc.aio  # noqa: E402 - after the check above
+
+from sc.kv.etcd import EtcdKV, EtcdOptions, schema, wire  # noqa: E402
+from sc.kv.etcd.channel import Endpoint  # noqa: E402
+from sc.kv.etcd.failures import CallFailed, failure_of  # noqa: E402
 from sc.kv.etcd.watch import EtcdWatch  # noqa: E402
 
 from .test_etcd import empty  # noqa: E402
@@ -67,6 +72,66 @@ async def test_given_stream_that_breaks_while_waiting_then_later_events_come(kv:
         cut(kv)
         revision = await put(kv, "p/b")
         assert [batch.revision for batch in await waiting] == [revision]
+
+
+@pytest.mark.parametrize("said", ["leader changed", "request timed out", "no leader"])
+async def test_given_calls_that_turn_from_a_member_then_watches_turn_with_them(
+    member: Member, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    # Its watch would go on for as long as it has events to send, and nobody would notice the end.
+    kv = await EtcdKV.open(EtcdOptions((member.endpoint, f"localhost:{member.client}")))
+    members = kv._members
+    left, other = members._endpoints
+
+    async def refuses(*_: object) -> NoReturn:
+        raise CallFailed(failure_of(left.name, "UNAVAILABLE", f"etcdserver: {said}"))
+
+    async with kv.watch("p/", await put(kv, "p/a")) as watch:
+        assert isinstance(watch, EtcdWatch)
+        await take(watch, 1)
+        waiting = asyncio.ensure_future(take(watch, 1))
+        assert watch._endpoint is left
+        monkeypatch.setattr(left, "unary", refuses)
+        await kv.get("p/a")
+        await eventually(lambda: watch._endpoint is other and watch._stream is not None)
+        assert not left._open
+        revision = await put(kv, "p/b")
+        assert [batch.revision for batch in await waiting] == [revision]
+    await kv.close()
+
+
+async def test_given_streams_that_were_cut_here_then_nobody_turns_from_the_member(
+    member: Member,
+) -> None:
+    kv = await EtcdKV.open(EtcdOptions((member.endpoint, f"localhost:{member.client}")))
+    async with kv.watch("p/", await put(kv, "p/a")) as watch:
+        await take(watch, 1)
+        waiting = asyncio.ensure_future(take(watch, 1))
+        await asyncio.sleep(0)
+        cut(kv)
+        revision = await put(kv, "p/b")
+        assert [batch.revision for batch in await waiting] == [revision]
+        assert kv._members._current == 0
+    await kv.close()
+
+
+async def test_given_a_member_that_is_left_while_it_gives_a_token_then_no_stream_begins_there(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv = await EtcdKV.open(EtcdOptions((member.endpoint, f"localhost:{member.client}")))
+    members = kv._members
+    left, other = members._endpoints
+
+    async def token(endpoint: Endpoint, _timeout_s: float) -> grpc.aio.Metadata:
+        members.turn_from(endpoint, failure_of(endpoint.name, "UNAVAILABLE", "leader changed"))
+        return grpc.aio.Metadata()
+
+    monkeypatch.setattr(members, "_metadata", token)
+    endpoint, stream = await members.open_stream(wire.WATCH)
+    assert endpoint is other
+    assert not left._open
+    stream.cancel()
+    await kv.close()
 
 
 async def test_given_revision_larger_than_a_message_then_one_batch(kv: EtcdKV) -> None:
