@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sc.dispatch.changes import ChangeFeed
-from sc.dispatch.kv_health import PROBE_S, KvHealth
+from sc.dispatch.kv_health import PROBE_S, KvHealth, another_past
 from sc.dispatch.reader import KvReader, NoticeOffice
 from sc.kv.interface import KV, KeyValue
 from sc.kv.measured import MeasuredKV
@@ -96,6 +96,8 @@ class Mirror:
         while True:
             await self.kv_health.probe()
             await self._mend()
+            if self.reader.other_past is not None:
+                raise another_past(self.reader.other_past)
             await asyncio.sleep(PROBE_S)
 
     async def _mend(self) -> None:

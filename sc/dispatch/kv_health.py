@@ -21,6 +21,14 @@ PROBE_S = 1.0
 PATIENCE_S = 5.0
 
 
+def another_past(what: str) -> ConflictError:
+    """The error of an SC whose KV has another past than it knows; ``what`` shows that."""
+    return ConflictError(
+        f"{what}: it was emptied or restored. This SC ends, to begin anew over what is there: start"
+        " it again, unless a service manager does"
+    )
+
+
 class KvHealth:
     """Since when the KV is away, and why. ``now_ms`` gives milliseconds that only grow, ``seen``
     gives the revision that the SC has seen."""
@@ -65,11 +73,7 @@ class KvHealth:
             self._away(asked_ms, error.message)
         else:
             if revision < seen:
-                raise ConflictError(
-                    f"the KV is at revision {revision}, and this SC has seen {seen}: it was emptied"
-                    " or restored. This SC ends, to begin anew over what is there: start it again,"
-                    " unless a service manager does"
-                )
+                raise another_past(f"the KV is at revision {revision}, and this SC has seen {seen}")
             self._away_since_ms, self.why = None, ""
             await self._check_writable()
 

@@ -111,6 +111,8 @@ class KvReader:
         #: The revision at which the watch last told of a key; kept while listings are going on.
         self._told: dict[str, int] = {}
         self._listings = 0
+        #: What shows that the KV has another past than the mirror; None while nothing does.
+        self.other_past: str | None = None
         #: Why the watch is broken, so that the mirror may be old; None while it is not.
         self.broken: str | None = None
 
@@ -223,13 +225,15 @@ class KvReader:
                 listing.objects[cls.kind_name()].add(where[1])
                 mirrored = self._store.get(cls, where[1])
                 if mirrored is not None and mirrored.revision >= kv.mod_revision:
+                    self._compare_pasts(listing, kv, mirrored.revision)
                     return
         elif (grave := self._keys.parse_tombstone(kv.key)) is not None:
             listing.tombstones.add(grave)
             listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(grave[0])))
         elif (owner := self._keys.parse_bell(kv.key)) is not None:
             listing.bells.add(owner)
-            if self._store.bell(owner) >= kv.mod_revision:
+            if (rang := self._store.bell(owner)) >= kv.mod_revision:
+                self._compare_pasts(listing, kv, rang)
                 return
         elif (spu_id := self._keys.parse_spu_secret(kv.key)) is not None:
             listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(spu_id)))
@@ -237,6 +241,15 @@ class KvReader:
             spu = self._keys.object(Spu.PLURAL, kv.value.decode(errors="replace"))
             listing.left.append((kv.key, kv.mod_revision, spu))
         listing.news.append((kv.mod_revision, self._read(kv)))
+
+    def _compare_pasts(self, listing: _Listing, kv: KeyValue, seen: int) -> None:
+        """Note a key that was seen at a revision which the listing covers, and is older in it: no
+        history has both. What the watch has told since is of a later revision than the listing."""
+        if kv.mod_revision < seen <= listing.revision:
+            self.other_past = (
+                f"the KV at revision {listing.revision} has {kv.key} of revision"
+                f" {kv.mod_revision}, and this SC has seen it at {seen}"
+            )
 
     def _apply(self, batch: WatchBatch) -> None:
         if batch.revision <= self._store.revision:

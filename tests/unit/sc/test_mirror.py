@@ -73,6 +73,17 @@ async def test_given_a_kv_that_was_emptied_then_the_sc_ends(
     assert raised.group_contains(ConflictError, match="it was emptied or restored")
 
 
+async def test_given_a_kv_with_another_past_then_the_sc_ends(kv: KV) -> None:
+    mirror = Mirror(kv, "test")
+    await mirror.load()
+    mirror.reader.other_past = "the KV has a key of revision 2, and this SC has seen it at 3"
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.timeout(5):
+            await mirror.run()
+    said = "this SC has seen it at 3: it was emptied or restored"
+    assert raised.group_contains(ConflictError, match=said)
+
+
 async def test_given_a_broken_watch_then_it_is_stale_until_it_has_listed_again(
     kv: KV, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
+from sc.kv import open_kv
 from sc.kv.interface import (
     KV,
     Delete,
@@ -305,10 +306,35 @@ async def test_given_writes_while_the_repair_lists_then_it_repairs_the_rest_all_
         monkeypatch.setattr(bench.kv, "range", range_while_others_write)
         await bench.reader.repair()
     assert store.object_keys() == {("Topic", name) for name in ("missed", "changed", "new", "last")}
+    assert bench.reader.other_past is None
     changed = await bench.kv.get(key_of(topic_of("changed")))
     assert changed is not None
     assert bench.revision_of("changed") == changed.mod_revision
     assert store.tombstones_of(3) == [graves[1]]
+
+
+@pytest.mark.parametrize("key", [key_of(topic_of("a")), KEYS.bell("u")])
+async def test_given_a_kv_that_was_restored_and_has_gone_on_then_its_other_past_is_noted(
+    bench: Bench, key: str
+) -> None:
+    """The revision of the KV is no lower than before: it was raised, or others wrote."""
+    write = Put(key, encode_object(topic_of("a"), "x"))
+    restored = await open_kv("memory:")
+    for kv in (bench.kv, restored):
+        await kv.txn([], [write])
+    await bench.reader.load()
+    await bench.kv.txn([], [write])
+    await bench.reader.repair()
+    assert bench.reader.other_past is None
+    bench.reader._kv = restored
+    for _ in range(2):
+        await restored.txn([], [Put("/another/cluster", b"")])
+    await bench.reader.repair()
+    assert bench.reader.other_past == (
+        f"the KV at revision {await restored.revision()} has {key} of revision 2, and this SC has"
+        " seen it at 3"
+    )
+    await restored.close()
 
 
 async def test_given_batches_the_mirror_is_past_then_nothing_comes_back(bench: Bench) -> None:
