@@ -11,9 +11,10 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from sc.dispatch.changes import ChangeFeed
-from sc.dispatch.kv_health import PROBE_S, KvHealth, another_past
+from sc.dispatch.kv_health import PATIENCE_S, PROBE_S, KvHealth, another_past
 from sc.dispatch.reader import KvReader, NoticeOffice
 from sc.kv.interface import KV, KeyValue
 from sc.kv.measured import MeasuredKV
@@ -25,6 +26,10 @@ from schemas.control.controllers import ControllerEntry
 from schemas.daemon.collector import held
 from schemas.errors import RunnelError
 from schemas.objects.keys import ClusterKeys
+
+#: A question to the KV, its answer and the pause before the next one take no longer while all is
+#: well.
+UNASKED_MS: Final = round(1000 * (PROBE_S + PATIENCE_S))
 
 
 def boottime_ms() -> int:
@@ -69,11 +74,15 @@ class Mirror:
 
     @property
     def stale_ms(self) -> int:
-        """For how long changes of the KV may have been missed; 0 while it is followed."""
+        """For how long changes of the KV may have been missed; 0 while it is followed. An SC that
+        stood still has missed them, too, until the KV answers again."""
         broken_ms = 0
         if self._broken_since_ms is not None:
             broken_ms = max(1, self.clock_ms() - self._broken_since_ms)
-        return max(broken_ms, self.kv_health.away_ms)
+        unasked_ms = self.clock_ms() - self.kv_health.answered_ms
+        if unasked_ms <= UNASKED_MS:
+            unasked_ms = 0
+        return max(broken_ms, unasked_ms, self.kv_health.away_ms)
 
     def notice_office(self, noticed: NoticeOffice) -> Callable[[], None]:
         """Call ``noticed`` with each key that says who leads and what it holds (None: nothing),
@@ -83,8 +92,10 @@ class Mirror:
 
     async def load(self) -> None:
         """List the KV once. Raises RunnelError."""
+        asked_ms = self.clock_ms()
         with held():
             await self.reader.load()
+        self.kv_health.answered_ms = asked_ms
 
     async def run(self) -> None:
         """Follow the KV for ever."""

@@ -38,6 +38,9 @@ class KvHealth:
         self._now_ms = now_ms
         self._seen = seen
         self._away_since_ms: int | None = None
+        #: When the KV was asked last of all questions that it has answered. If the SC stood still
+        #: since, that counts here.
+        self.answered_ms = now_ms()
         #: What the last question came to, if it had no answer.
         self.why = ""
         #: Why nothing can be written, although the KV answers; empty as far as is known.
@@ -75,6 +78,7 @@ class KvHealth:
             if revision < seen:
                 raise another_past(f"the KV is at revision {revision}, and this SC has seen {seen}")
             self._away_since_ms, self.why = None, ""
+            self.answered_ms = asked_ms
             await self._check_writable()
 
     async def _check_writable(self) -> None:

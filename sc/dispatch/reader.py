@@ -132,6 +132,7 @@ class KvReader:
                 log.warning(
                     "watch compacted, listing again", at=self._next_revision, why=str(error)
                 )
+                self.broken = str(error)
                 await self._relist()
             except RetryableError as error:
                 log.warning("watch broke, resuming", at=self._next_revision, why=str(error))

@@ -108,3 +108,19 @@ async def test_given_a_broken_watch_then_it_is_stale_until_it_has_listed_again(
     assert mirror.store.get(Topic, "t") is not None
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_given_an_sc_that_stood_still_then_it_is_stale_until_the_kv_answers(kv: KV) -> None:
+    now_ms = 0
+    mirror = Mirror(kv, "test", clock_ms=lambda: now_ms)
+    now_ms = 60_000
+    assert mirror.stale_ms == 60_000
+    await mirror.load()
+    assert mirror.stale_ms == 0
+    for stood_still_ms, stale_ms in ((6_000, 0), (6_001, 6_001), (60_000, 60_000)):
+        now_ms = 60_000 + stood_still_ms
+        assert mirror.stale_ms == stale_ms
+    # It is not the KV that was away.
+    assert mirror.kv_health.away_ms == 0
+    await mirror.kv_health.probe()
+    assert mirror.stale_ms == 0

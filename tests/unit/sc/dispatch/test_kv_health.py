@@ -60,6 +60,18 @@ async def test_given_an_answer_then_not_away(store: Store) -> None:
     assert store.health.away_ms == 0
 
 
+async def test_given_an_answer_then_it_counts_from_the_question(store: Store) -> None:
+    store.now_ms += 60_000
+    asked_ms, store.takes_ms = store.now_ms, 40
+    await store.health.probe()
+    assert store.health.answered_ms == asked_ms
+    store.error = UnreachableError("refused")
+    await store.health.probe()
+    store.error, store.silent = None, True
+    await store.health.probe()
+    assert store.health.answered_ms == asked_ms
+
+
 async def test_given_an_error_then_away_since_the_question(store: Store) -> None:
     store.error, store.takes_ms = UnreachableError("refused"), 30
     await store.health.probe()

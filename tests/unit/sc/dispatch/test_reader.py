@@ -214,11 +214,11 @@ async def test_given_store_that_cannot_be_listed_then_listing_is_tried_again(
     await bench.kv.txn([], [put(topic_of("b"))])
     await bench.kv.compact(await bench.kv.revision())
     whole = bench.kv.range
-    failures: list[int] = []
+    failures: list[str | None] = []
 
     async def fails_twice(*args: object, **kwargs: object) -> object:
         if len(failures) < 2:
-            failures.append(1)
+            failures.append(bench.reader.broken)
             raise UnreachableError("no connection")
         return await whole(*args, **kwargs)  # type: ignore[arg-type]
 
@@ -226,6 +226,9 @@ async def test_given_store_that_cannot_be_listed_then_listing_is_tried_again(
     async with bench.running():
         await bench.feed.applied(await bench.kv.revision())
     assert sorted(bench.seen()) == [("added", "a"), ("added", "b")]
+    # Nothing was followed meanwhile.
+    assert None not in failures
+    assert bench.reader.broken is None
 
 
 async def test_given_repair_without_difference_then_nothing_is_passed_on(bench: Bench) -> None:
