@@ -14,6 +14,7 @@ can say so (`refusals`). Anybody may claim its id: the reason changes rarely, wh
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import secrets
@@ -42,10 +43,12 @@ from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     CONTROLLERS_PROTOCOL,
     MIN_SESSION_VERSION,
+    NEWCOMERS_PROTOCOL,
     PARTS_PROTOCOL,
     PROTOCOLS,
     SESSION_VERSION,
     Challenge,
+    Controllers,
     Envelope,
     FindPeers,
     Hello,
@@ -158,6 +161,8 @@ class _Connected:
     generation: int
     instance: str
     proven: bool
+    #: The SCs that it has been told of; None if it is told of none while the session lasts.
+    named: tuple[str, ...] | None = None
 
 
 class ConnectionManager:
@@ -187,6 +192,7 @@ class ConnectionManager:
         self._refused_at_s: dict[int, float] = {}
         self._closing = False
         self._turned_away = TurnedAway()
+        self._naming: set[asyncio.Task[None]] = set()
 
     @property
     def registered(self) -> dict[str, int]:
@@ -220,6 +226,23 @@ class ConnectionManager:
         if found is None:
             raise UnreachableError(f"SPU {spu_id} is not connected")
         await found.session.request(for_protocol(body, found.session.protocol))
+
+    def controllers_changed(self) -> None:
+        """Other SCs run than before: name them to each SPU that has not been told of them all. Of
+        those that are gone nothing is said: they may be back sooner than this one lasts."""
+        running = self._controllers()
+        for found in self._connected.values():
+            if found.named is None or {*running} <= {*found.named}:
+                continue
+            found.named = running
+            task = asyncio.create_task(self._name(found.session, Controllers(addresses=running)))
+            self._naming.add(task)
+            task.add_done_callback(self._naming.discard)
+
+    async def _name(self, session: Session, news: Controllers) -> None:
+        # The welcome of the next session names them, too.
+        with contextlib.suppress(UnreachableError), caused_by(new_cause("sc")):
+            await session.notify(news)
 
     def become(self, identity: ClusterIdentity, why: str) -> None:
         """Send another identity in welcomes from now on. All sessions end; SPUs connect again."""
@@ -304,6 +327,10 @@ class ConnectionManager:
         try:
             await socket.send_str(Envelope(cause=new_cause("sc"), body=welcome).encode())
             if not mine.session.closed:
+                if understands(socket.ws_protocol, NEWCOMERS_PROTOCOL):
+                    mine.named = welcome.controllers
+                    # Some may have started since the welcome was written.
+                    self.controllers_changed()
                 self._events.opened(mine.generation, hello)
                 log.info("SPU connected", spu=hello.spu_id, generation=mine.generation)
                 # Reported at once, not only when the socket of a dead peer has been closed.

@@ -312,6 +312,8 @@ class Controller:
             self.end(REPLACED if key == self.keys.current_office else LEASE_OVER)
         elif found is not None and found.value == self.leadership.holder.encode():
             self.recoveries.named(found.mod_revision)
+        elif key.startswith(self.keys.scs) and self.leads:
+            self.connections.controllers_changed()
 
     def _await_spus(self, grace_ms: int) -> None:
         """Start the time in which SPUs may reconnect, and reconcile them first."""

@@ -19,6 +19,7 @@ from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     OBSTACLES_PROTOCOL,
     AssignPartitions,
+    Controllers,
     DeleteReplicas,
     ElectionRequest,
     FindPeers,
@@ -228,8 +229,7 @@ class SpuControl:
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         await self._replica_host.join_cluster(welcome.cluster_uid)
-        if self._controllers is not None:
-            await asyncio.to_thread(self._controllers.hear, welcome.controllers or ())
+        await self._hear(welcome.controllers or ())
         self._session = session
         # Some may listen elsewhere by now, or have a key that they did not have before.
         self._wanted_peers.update(self._replica_host.peers.wanted)
@@ -249,12 +249,18 @@ class SpuControl:
                 await host.lead(body)
             case Peers():
                 await host.peers_found(body.peers)
+            case Controllers():
+                await self._hear(body.addresses)
             case DeleteReplicas():
                 for tombstone in await host.delete(body):
                     self._deleted[tombstone.uid] = tombstone
                 self._wakeup.set()
             case _:
                 raise UnsupportedError(f"an SPU does not serve {body.type}")
+
+    async def _hear(self, controllers: tuple[str, ...]) -> None:
+        if self._controllers is not None:
+            await asyncio.to_thread(self._controllers.hear, controllers)
 
     @property
     def _replica_host(self) -> ReplicaHost:

@@ -13,6 +13,7 @@ from connection_manager.session import Session
 from schemas.control.messages import (
     Assignment,
     AssignPartitions,
+    Controllers,
     DeleteReplicas,
     Hello,
     LeadPartitions,
@@ -46,7 +47,9 @@ class SimulatedSpu:
         self.leads: list[tuple[str, int]] = []
         self.deleted: list[str] = []
         self.peers: list[Peers] = []
-        self.link = ControllerLink(lambda: [address], self, rng=lambda: 0.0)
+        #: The SCs that it has heard of, besides the one that it knows.
+        self.heard: tuple[str, ...] = ()
+        self.link = ControllerLink(lambda: [address, *self.heard], self, rng=lambda: 0.0)
         self.session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -123,6 +126,8 @@ class SimulatedSpu:
                 self._report(deleted=body.tombstones)
             case Peers():
                 self.peers.append(body)
+            case Controllers():
+                self.heard = body.addresses
             case _:
                 raise AssertionError(f"unexpected {body}")
 

@@ -12,8 +12,8 @@ Then the SC sends the complete `AssignPartitions` of the SPU, `LeadPartitions` f
 leads and `DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state
 changes, `SpuRequest` when a leader needs another live replica set or another leader, and
 `FindPeers` when it does not know how to reach another SPU.
-Messages are batched per SPU. Either side may start a request; both send `Heartbeat`, and an SPU
-sends `Statistics`, which need no reply.
+Messages are batched per SPU. Either side may start a request; both send `Heartbeat`, an SPU sends
+`Statistics` and the SC `Controllers`, which need no reply.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ LOAD_PROTOCOL: Final = "runnel.session.load"
 CONTROLLERS_PROTOCOL: Final = "runnel.session.controllers"
 #: That of one which also tells which unclean election its disk knows of.
 UNCLEAN_PROTOCOL: Final = "runnel.session.unclean"
+#: That of one which is also told of SCs that start while its session lasts.
+NEWCOMERS_PROTOCOL: Final = "runnel.session.newcomers"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
 PROTOCOLS: Final = (
-    *(UNCLEAN_PROTOCOL, CONTROLLERS_PROTOCOL, LOAD_PROTOCOL),
+    *(NEWCOMERS_PROTOCOL, UNCLEAN_PROTOCOL, CONTROLLERS_PROTOCOL, LOAD_PROTOCOL),
     *(SEAL_PROTOCOL, ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL),
     *(OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
 )
@@ -217,6 +219,14 @@ class Welcome(Model):
     stamp: Stamp
     proof: str | None = None
     controllers: tuple[str, ...] | None = None
+
+
+class Controllers(Model):
+    """SC → SPU, without a reply: the private addresses of all SCs that run, among them some that
+    the welcome did not name. For an SPU that has selected `NEWCOMERS_PROTOCOL`."""
+
+    type: Literal["controllers"] = "controllers"
+    addresses: tuple[str, ...]
 
 
 class Reject(Model):
@@ -410,6 +420,7 @@ Message = Annotated[
     | Hello
     | HelloPart
     | Welcome
+    | Controllers
     | Reject
     | Heartbeat
     | AssignPartitions

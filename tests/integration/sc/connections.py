@@ -149,6 +149,8 @@ class Bench:
     events: Events
     address: str
     http: aiohttp.ClientSession
+    #: The private addresses of the SCs that run.
+    controllers: list[str] = field(default_factory=list)
 
     @asynccontextmanager
     async def peer(
@@ -170,12 +172,19 @@ class Bench:
 async def bench_of(heartbeat_ms: int = 60_000) -> AsyncIterator[Bench]:
     events = Events()
     events.gate.set()
-    manager = ConnectionManager(events, IDENTITY, heartbeat_ms=heartbeat_ms, misses=3)
+    running: list[str] = []
+    manager = ConnectionManager(
+        events,
+        IDENTITY,
+        heartbeat_ms=heartbeat_ms,
+        misses=3,
+        controllers=lambda: tuple(running),
+    )
     manager.register("spu-1", 1)
     runner, port = await start_private_server(manager.serve, "127.0.0.1", 0, PRIVATE_LIMITS)
     async with aiohttp.ClientSession() as http:
         try:
-            yield Bench(manager, events, f"127.0.0.1:{port}", http)
+            yield Bench(manager, events, f"127.0.0.1:{port}", http, running)
         finally:
             manager.close()
             await runner.cleanup()

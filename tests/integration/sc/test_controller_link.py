@@ -25,8 +25,10 @@ from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
     LOAD_PROTOCOL,
     PROTOCOLS,
+    UNCLEAN_PROTOCOL,
     Envelope,
     Heartbeat,
+    Peers,
     Reject,
     decode_envelope,
 )
@@ -186,6 +188,55 @@ async def test_the_session_says_what_its_sc_understands(
         await eventually(lambda: spu.session is not None)
         assert spu.session is not None
         assert spu.session.protocol == known[0]
+
+
+async def test_given_scs_that_start_during_a_session_then_its_spu_hears_of_them() -> None:
+    async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
+        bench.controllers[:] = ["a:1"]
+        await eventually(lambda: len(bench.events.hellos) == 1)
+        for running, heard in (
+            (["a:1", "b:1"], ("a:1", "b:1")),
+            # One that is gone may be back before the one that says so is gone.
+            (["a:1"], ("a:1", "b:1")),
+            (["a:1", "c:1"], ("a:1", "c:1")),
+        ):
+            bench.controllers[:] = running
+            bench.manager.controllers_changed()
+            # What the session sends comes in order.
+            await bench.manager.request(1, Peers(peers=()))
+            assert spu.heard == heard
+        assert len(bench.events.hellos) == 1
+
+
+async def test_given_an_sc_that_started_while_the_spu_was_let_in_then_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench_of() as bench:
+        bench.controllers[:] = ["a:1"]
+        serve = bench.manager._serve_session
+
+        async def late(*args: Any) -> None:
+            bench.controllers.append("b:1")
+            bench.manager.controllers_changed()
+            await serve(*args)
+
+        monkeypatch.setattr(bench.manager, "_serve_session", late)
+        async with SimulatedSpu(1, bench.address) as spu:
+            await eventually(lambda: spu.heard == ("a:1", "b:1"))
+        assert len(bench.events.hellos) == 1
+
+
+async def test_given_an_older_spu_then_it_is_told_nothing_that_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("connection_manager.client.PROTOCOLS", (UNCLEAN_PROTOCOL,))
+    async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
+        await eventually(lambda: len(bench.events.hellos) == 1)
+        bench.controllers[:] = ["b:1"]
+        bench.manager.controllers_changed()
+        await bench.manager.request(1, Peers(peers=()))
+        assert spu.heard == ()
+        assert len(bench.events.hellos) == 1
 
 
 async def test_given_nobody_listens_then_the_link_names_the_address(unused_port: int) -> None:

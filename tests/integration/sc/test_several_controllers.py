@@ -289,6 +289,20 @@ async def test_given_the_leader_dies_then_another_one_leads_and_spus_go_there(
         assert await offices(kv, successor) == before + 1
 
 
+async def test_given_scs_that_started_during_its_session_then_an_spu_goes_there(kv: KV) -> None:
+    async with AsyncExitStack() as stack:
+        leader = await stack.enter_async_context(running_node(kv))
+        await leader_of([leader])
+        await leader.call("POST", "/v1/spus", manifest("Spu", "spu-1", {"spuId": 1}))
+        spu = await stack.enter_async_context(SimulatedSpu(1, leader.private))
+        await eventually(lambda: 1 in leader.controller.view.sessions)
+        later = [await stack.enter_async_context(running_node(kv)) for _ in range(2)]
+        await eventually(lambda: {one.private for one in later} <= {*spu.heard})
+        await leader.die()
+        successor = await leader_of(later)
+        await eventually(lambda: 1 in successor.controller.view.sessions)
+
+
 def _term(node: RunningNode, name: str) -> int | None:
     found = node.mirror.store.get(Partition, name)
     return found.status.term if found is not None and found.status.resolution == "online" else None

@@ -18,6 +18,7 @@ from schemas.control.messages import (
     OBSTACLES_PROTOCOL,
     PARTS_PROTOCOL,
     AssignPartitions,
+    Controllers,
     Envelope,
     Message,
     Obstacles,
@@ -31,6 +32,7 @@ from schemas.errors import UnsupportedError
 from schemas.ids import PartitionUid, StorageId
 from spu.control import SpuControl, free_changed
 from spu.host.host import ReplicaHost
+from spu.known_controllers import KnownControllers
 from spu.replication.events import RequestLrsChange
 from spu.replication.state import Member
 from tests.polling import eventually
@@ -120,6 +122,17 @@ async def test_obstacles_are_told_once_and_only_to_an_sc_that_knows_them(
         await eventually(lambda: len(reports(session)) > number)  # noqa: B023 - awaited here
     sending.cancel()
     assert [one.obstacles for one in reports(session) if one.obstacles is not None] == told
+
+
+async def test_given_scs_that_started_during_the_session_then_they_are_known(
+    tmp_path: Path,
+) -> None:
+    known = KnownControllers(["a:1"], tmp_path)
+    control = SpuControl(1, "0.1.0", tmp_path / "secret", known)
+    control.attach(cast(ReplicaHost, Disk()))
+    await control.handle(Controllers(addresses=("a:1", "b:1")))
+    assert known.addresses() == ("a:1", "b:1")
+    assert KnownControllers([], tmp_path).addresses() == ("a:1", "b:1")
 
 
 def test_the_most_obstacles_fit_into_one_message() -> None:
