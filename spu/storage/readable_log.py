@@ -7,8 +7,10 @@ positions of an older log than its own; a log that is replaced sets its end firs
 segments, then its reader.
 
 A read may meet what looks like damage in a segment that the log has cut meanwhile. That is not
-damage: the read raises NotReadyError, and the client tries again. Neighbours: `spu.storage.log`
-changes the log, `spu.storage.reader` reads one segment.
+damage: the read raises NotReadyError, and the client tries again. Retention, too, may take the file
+of a segment from a reader. A look-up raises NotReadyError then, and a read FileNotFoundError: its
+caller knows where the log begins by then. Neighbours: `spu.storage.log` changes the log,
+`spu.storage.reader` reads one segment.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ class ReadableLog:
         """Base offset of the first batch with a record at or after a time; else ``upto_offset``.
 
         Never below the log start. Blocks on the disk. Raises NotReadyError if the log is being
-        cut, Damage, OSError.
+        cut at either end, Damage, OSError.
         """
         reader, log_start = self._reader, self.log_start
         return self._first_batch(
@@ -145,7 +147,7 @@ class ReadableLog:
             if segment.end_offset > log_start:
                 try:
                     found = find(segment)
-                except Damage as error:
+                except (Damage, FileNotFoundError) as error:
                     self._raise_unless_cut(error, segment)
                 if found is not None:
                     return min(max(found, log_start), upto_offset)
@@ -158,9 +160,9 @@ class ReadableLog:
         )
 
     def _raise_unless_cut(
-        self, error: Damage, segment: Segment, offset: int | None = None
+        self, error: Damage | FileNotFoundError, segment: Segment, offset: int | None = None
     ) -> NoReturn:
-        """Raise the damage that a read met, or NotReadyError if the log was cut meanwhile."""
+        """Raise what a read met, or NotReadyError if the log was cut meanwhile."""
         if segment in self._segments and (offset is None or offset < self.leo):
             raise error
         below = "" if offset is None else f" below offset {offset}"

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,31 +20,9 @@ from spu.replica.runner import ReplicaRunner
 from spu.replication.messages import Append, Reset, Truncate
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.log import PartitionLog
-from tests.unit.spu.builders import DEADLINE_S, STAMP, TERM, UID, until
+from tests.unit.spu.builders import STAMP, TERM, UID, until
+from tests.unit.spu.gate import gate
 from tests.unit.spu.other_spu import LATER, NEVER, batches_of, follow
-
-
-@contextmanager
-def gate(
-    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
-) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Hold up a call that is made in a thread; gives what says that it came, and what lets it
-    go on."""
-    entered, opened = threading.Event(), threading.Event()
-    before = getattr(owner, name)
-
-    def held(*args: Any, **kwargs: Any) -> Any:
-        entered.set()
-        if not opened.wait(DEADLINE_S):
-            raise AssertionError(f"nobody let {name} go on")
-        return before(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, held)
-    try:
-        yield entered, opened
-    finally:
-        # A failed test must not keep the thread.
-        opened.set()
 
 
 def follower_fetch(offset: int) -> FetchRequest:
