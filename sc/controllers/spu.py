@@ -31,6 +31,7 @@ from sc.controllers.actions import (
 )
 from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
+from sc.controllers.recovery import lost_live_set
 from sc.controllers.spu_group import is_draining
 from sc.controllers.spu_restarts import runs_by
 from sc.store.view import Liveness, View
@@ -127,21 +128,37 @@ def _joined(*reasons: str | None) -> str | None:
 
 
 def _strangers(view: View, spu_id: int) -> str | None:
-    """Replicas on an SPU that no partition names, and that nobody asked it to delete."""
+    """Replicas on an SPU that it is not to hold, and that nobody asked it to delete: of no
+    partition, or of one that a restored KV gives to others, if the SPU came too late to be asked
+    for it (`sc.controllers.recovery`)."""
     session = view.sessions.get(spu_id)
     if session is None or not session.complete:
         return None
     dying = {t.uid for t in view.store.tombstones_of(spu_id)}
-    found = sorted(
-        uid
-        for uid in session.reports
-        if uid not in dying and view.store.partition_by_uid(uid) is None
-    )
-    if not found:
-        return None
-    named = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-    count = "a replica that belongs" if len(found) == 1 else f"{len(found)} replicas that belong"
-    return f"keeps {count} to no partition: {named}"
+    of_none, of_others = list[str](), list[str]()
+    for uid in sorted(session.reports.keys() - dying):
+        partition = view.store.partition_by_uid(uid)
+        if partition is None:
+            of_none.append(uid)
+        elif spu_id not in partition.spec.holders and lost_live_set(view, partition) is None:
+            # While nobody knows who was live, it is asked like the others.
+            of_others.append(partition.name)
+    said = []
+    if of_none:
+        count = _counted(of_none, "a replica that belongs", "replicas that belong")
+        said.append(f"keeps {count} to no partition: {_few(of_none)}")
+    if of_others:
+        count = _counted(of_others, "a replica that is", "replicas that are")
+        said.append(f"keeps {count} on other SPUs now: {_few(of_others)}")
+    return _joined(*said)
+
+
+def _counted(found: list[str], one: str, several: str) -> str:
+    return one if len(found) == 1 else f"{len(found)} {several}"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _trouble(view: View, spu: Spu) -> str | None:

@@ -247,7 +247,7 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
         if spu.spec.group is not None:
             start = f"its SC keeps its process running; see: runnel cluster logs {spu.name}"
         # An online SPU has a reason only if something is wrong with it: it holds replicas that
-        # belong to no partition, cannot reach another SPU, or has addresses that contradict.
+        # it is not to hold, cannot reach another SPU, or has addresses that contradict.
         result, todo = {
             SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),
             SpuResolution.DRAINING: (Result.WARNING, ""),

@@ -22,12 +22,13 @@ from sc.controllers.partition import assignment_of
 from sc.controllers.spu import reconcile
 from sc.store.view import Provisioned, View
 from schemas.control.messages import Tombstone
-from schemas.ids import StorageId
+from schemas.ids import StorageId, Term
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu, SpuResolution, SpuStatus, Storage
 from schemas.objects.spu_group import SpuGroupResolution, SpuTemplate
 from tests.unit.sc.builders import (
     group_of,
+    live,
     member_of,
     partition_of,
     report_of,
@@ -61,6 +62,11 @@ GOING = partition_of("b", 0, (1,), deleting=True)
 FOREIGN = partition_of("c", 0, (2,))
 GONE = partition_of("gone", 0, (1,))
 GONE_TOO = partition_of("gone", 1, (1,))
+LED = partition_of("d", 0, (2,), leader=2, term=Term(1 << 16), lrs=(live(2),))
+STRANGERS = (
+    f"keeps 2 replicas that belong to no partition: {', '.join(sorted((GONE.uid, GONE_TOO.uid)))}"
+)
+LEFT = "keeps a replica that is on other SPUs now: d-0"
 
 
 def becomes(
@@ -125,6 +131,31 @@ def becomes(
             ),
             (becomes(ONLINE, SpuResolution.ONLINE, UNREACHABLE),),
             id="given-it-cannot-reach-others-then-the-reason-names-a-few",
+        ),
+        pytest.param(
+            view_of(ONLINE, sessions=[session_of(1, report_of(GONE), report_of(GONE_TOO))]),
+            (becomes(ONLINE, SpuResolution.ONLINE, STRANGERS),),
+            id="given-replicas-of-no-partition-then-the-reason-names-them",
+        ),
+        pytest.param(
+            view_of(ONLINE, LED, sessions=[session_of(1, report_of(LED))]),
+            (becomes(ONLINE, SpuResolution.ONLINE, LEFT),),
+            id="given-a-replica-of-a-partition-that-others-hold-then-the-reason-names-it",
+        ),
+        pytest.param(
+            view_of(ONLINE, LED, sessions=[session_of(1, report_of(LED))], recovering=1),
+            (),
+            id="given-a-recovery-in-which-it-is-asked-for-a-replica-then-nothing",
+        ),
+        pytest.param(
+            view_of(
+                ONLINE,
+                LED,
+                sessions=[session_of(1, report_of(LED))],
+                tombstones=[tombstone_of(LED, 1)],
+            ),
+            (SendDelete(1, (tombstone_of(LED, 1),)),),
+            id="given-a-replica-that-it-is-to-delete-then-the-reason-does-not-name-it",
         ),
         pytest.param(
             view_of(INIT, grace_until_ms=GRACE),
