@@ -175,21 +175,29 @@ class Cluster:
                     raise TimeoutError(f"{name} does not listen: {error}") from None
             time.sleep(0.05)
 
-    def kill(self, name: str) -> None:
-        """End a daemon without a chance to say so, and leave it ended."""
+    def kill(self, name: str) -> bool:
+        """End a daemon without a chance to say so, and leave it ended. Returns whether it ran."""
         with self._lock:
             daemon = self.daemons[name]
-            daemon.is_wanted = False
+            daemon.is_wanted, ran = False, self.runs(name)
             if daemon.process is not None:
                 daemon.process.kill()
                 self.machines.stop(daemon.process)
                 daemon.process = None
+            return ran
 
-    def send_signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a daemon, if it runs."""
+    def send_signal(self, name: str, number: signal.Signals) -> bool:
+        """Send a signal to a daemon, if it runs. Returns whether it does."""
         with self._lock:
-            if (process := self.daemons[name].process) is not None and process.poll() is None:
-                process.send_signal(number)
+            process = self.daemons[name].process
+            if process is None or process.poll() is not None:
+                return False
+            process.send_signal(number)
+            return True
+
+    def runs(self, name: str) -> bool:
+        process = self.daemons[name].process
+        return process is not None and process.poll() is None
 
     def fill_disk(self, host: str, leave: int) -> None:
         """Use up the disk of an SPU, except for so many bytes."""

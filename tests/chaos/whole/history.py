@@ -8,8 +8,9 @@ the machine's monotonic clock).
 - ``reader``: name, topic. ``open``: a new consumer begins, at ``start`` if not at the beginning.
   ``read``: partition, and rows of offset, producer, number. ``error``: what the consumer raised.
 - ``log``: topic, partition and rows, as of ``read``: everything that is there in the end.
-- ``fault``: which one, ``begin`` and ``end``. ``calm``: ``begin`` and ``end``. ``ended``: a daemon
-  that nobody had ended.
+- ``fault``: which one, ``begin``, ``repair`` (when that began), ``end`` (when it was done) and
+  whether it was ``in_force``. ``cannot``: a kind of fault that this machine does not have.
+  ``calm``: ``begin`` and ``end``. ``ended``: a daemon that nobody had ended.
 """
 
 from __future__ import annotations
@@ -74,12 +75,15 @@ class Reader:
 
 @dataclass(slots=True)
 class FaultThatWas:
-    """A fault with the times at which it began and was over."""
+    """A fault with the times at which it began and was over. Was it ``in_force``? An order that
+    failed is not, nor is the end of a daemon that had ended by itself."""
 
     kind: str
     what: str
+    host: str
     begin_s: float
     end_s: float
+    in_force: bool
 
 
 @dataclass(slots=True)
@@ -90,6 +94,7 @@ class History:
     readers: list[Reader] = field(default_factory=list)
     log: dict[Place, list[Row]] = field(default_factory=lambda: defaultdict(list))
     faults: list[FaultThatWas] = field(default_factory=list)
+    cannot: set[str] = field(default_factory=set)
     calms: list[tuple[float, float]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
 
@@ -130,8 +135,17 @@ class History:
                 self.log[entry["topic"], entry["partition"]] += _rows(entry["rows"])
             case "fault":
                 self.faults.append(
-                    FaultThatWas(entry["kind"], entry["what"], entry["begin"], entry["end"])
+                    FaultThatWas(
+                        entry["kind"],
+                        entry["what"],
+                        entry["host"],
+                        entry["begin"],
+                        entry["end"],
+                        entry["in_force"],
+                    )
                 )
+            case "cannot":
+                self.cannot.add(entry["kind"])
             case "calm":
                 self.calms.append((entry["begin"], entry["end"]))
             case "ended":

@@ -16,7 +16,8 @@ PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Calm:
-    """A time in which nothing was broken, from the end of the last fault on."""
+    """A time in which nothing was broken: it begins with the last repair. Until a daemon that was
+    started again works, and until a drain that was called off is over, time counts."""
 
     begin_s: float
     end_s: float

@@ -22,8 +22,11 @@ class Entry(TypedDict, total=False):
     error: str
     kind: str
     what: str
+    host: str
     begin: float
+    repair: float
     end: float
+    in_force: bool
     daemon: str
     code: int
     said: str

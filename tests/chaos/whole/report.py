@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.chaos.whole.checker import Broken, Violation, check
 from tests.chaos.whole.history import History, Place
+from tests.chaos.whole.plan import ORDERS
 from tests.chaos.whole.progress import PATIENCE_S, Calm, Silence, longest_silence
 
 SHOWN: Final = 20
@@ -53,8 +54,20 @@ def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
         check(history),
         longest_silence(calms, acknowledged),
         longest_silence(calms, read),
-        problems,
+        [*problems, *_of_faults(history)],
     )
+
+
+def _of_faults(history: History) -> list[str]:
+    """Kinds of faults that were to come, could have come, and never did. Orders may fail."""
+    excused = {kind.value for kind in ORDERS} | history.cannot
+    return [f"never in force: {kind}" for kind in never_in_force(history) if kind not in excused]
+
+
+def never_in_force(history: History) -> list[str]:
+    """Kinds of faults that were drawn and never in force."""
+    drawn = {fault.kind for fault in history.faults}
+    return sorted(drawn - {fault.kind for fault in history.faults if fault.in_force})
 
 
 def progress_line(at_s: float, acknowledged: int, per_second: float, active: Sequence[str]) -> str:
@@ -66,7 +79,8 @@ def progress_line(at_s: float, acknowledged: int, per_second: float, active: Seq
 def summary(verdict: Verdict, seed: int, minutes: float) -> str:
     """The end of the run, as text of several lines."""
     history = verdict.history
-    faults = Counter(fault.kind for fault in history.faults)
+    faults = Counter(fault.kind for fault in history.faults if fault.in_force)
+    missed = Counter(fault.kind for fault in history.faults if not fault.in_force)
     broken = Counter(violation.broken for violation in verdict.violations)
     acknowledged = sum(len(sender.acknowledged) for sender in history.senders)
     read = sum(
@@ -78,10 +92,12 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
     failed = sum(len(sender.failed) for sender in history.senders)
     there = sum(map(len, history.log.values()))
     lost, twice, disordered = (broken[b] for b in (Broken.LOST, Broken.TWICE, Broken.ORDER))
+    never = ", ".join(never_in_force(history)) or "none"
     silent = _said(verdict.unacknowledged)
     lines = [
         f"seed {seed}, {minutes:g} minutes, {len(history.calms)} storms",
         f"faults: {_counted(faults)}",
+        f"faults without force: {_counted(missed)}; never in force: {never}",
         f"acknowledged {acknowledged:,}, failed {failed:,}, in the log {there:,}, read {read:,}",
         f"lost {lost}, twice {twice}, out of order {disordered}, all {len(verdict.violations)}",
         f"longest without an acknowledgement after healing: {silent}, at most {PATIENCE_S:g} s",

@@ -83,6 +83,7 @@ def _under_storms(
 ) -> list[str]:
     """Let the clients work under the storms; returns what went wrong beside their records."""
     faults = Faults(cluster, recording)
+    faults.try_out()
     producers = _producers(cluster.machines, histories)
     readers = _readers(cluster.machines, histories)
     for name, entry in (
@@ -92,10 +93,9 @@ def _under_storms(
         _await_entry(histories / f"{name}.jsonl", entry)
     with _telling(faults, [histories / f"{name}.jsonl" for name, *_ in PRODUCERS]):
         for storm in storms(seed, minutes):
-            faults.storm(storm)
-            begin_s = time.monotonic()
+            repaired_s = faults.storm(storm)
             time.sleep(CALM_S)
-            recording.write("calm", begin=begin_s, end=time.monotonic())
+            recording.write("calm", begin=repaired_s, end=time.monotonic())
     problems = [*faults.problems, *_end(producers), *_end(readers)]
     problems += _read_all(recording)
     problems += _verify(cluster)

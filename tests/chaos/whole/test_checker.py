@@ -18,6 +18,13 @@ Files = dict[str, list[Entry]]
 Change = Callable[[Files], object]
 
 
+def fault(kind: str, in_force: bool = True) -> Entry:
+    times = {"begin": 1, "repair": 2, "end": 3, "t": 3}
+    return {"do": "fault", "kind": kind, "what": f"{kind} a", "host": "a", "in_force": in_force} | (
+        times
+    )
+
+
 def files() -> Files:
     """Two partitions with gaps in their offsets; record 3 has no outcome and is there, record 5
     has none and is not."""
@@ -39,7 +46,7 @@ def files() -> Files:
             {"do": "read", "t": 5, "partition": 1, "rows": [[1, "p", 1], [2, "p", 3]]},
         ],
         "run": [
-            {"do": "fault", "kind": "cut", "what": "cut a b", "begin": 1, "end": 2, "t": 2},
+            fault("cut"),
             {"do": "calm", "begin": 2.0, "end": 9.0, "t": 9},
             {"do": "ended", "daemon": "spu@host-1", "code": 1, "t": 2},
             {
@@ -266,6 +273,36 @@ def test_given_a_partition_of_which_nothing_was_acknowledged_at_all_then_it_coun
 
 def test_given_a_problem_of_the_run_then_it_has_failed() -> None:
     assert not judge(history(files().values()), ["clerk did not end"]).is_good
+
+
+@pytest.mark.parametrize(
+    ("entries", "problems"),
+    [
+        ([fault("freeze")], []),
+        ([fault("freeze"), fault("freeze", in_force=False)], []),
+        ([fault("freeze", in_force=False)], ["never in force: freeze"]),
+        # What an operator asks for may fail, and a kernel may not be able to do something.
+        ([fault("drain", in_force=False)], []),
+        ([fault("slow link", in_force=False)], ["never in force: slow link"]),
+        ([{"do": "cannot", "kind": "slow link"}, fault("slow link", in_force=False)], []),
+    ],
+)
+def test_given_a_kind_of_fault_that_never_had_force_then_the_run_has_failed(
+    entries: list[Entry], problems: list[str]
+) -> None:
+    changed = files()
+    changed["run"] += entries
+    verdict = judge(history(changed.values()))
+    assert verdict.problems == problems
+    assert verdict.is_good == (not problems)
+
+
+def test_given_a_fault_without_force_then_the_summary_does_not_count_it() -> None:
+    changed = files()
+    changed["run"] += [fault("cut", in_force=False), fault("drain", in_force=False)]
+    said = summary(judge(history(changed.values())), 3, 2.0)
+    assert "\nfaults: 1 cut\n" in said
+    assert "faults without force: 1 cut, 1 drain; never in force: drain\n" in said
 
 
 def test_the_summary_says_what_was_and_what_was_broken() -> None:
