@@ -6,6 +6,7 @@ Nothing here depends on which faults there were: these promises hold always.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,6 +29,8 @@ class Broken(StrEnum):
     CHANGED = "read as another record than the log has"
     SKIPPED = "passed over by a reader"
     REPEATED = "read twice or backwards by one consumer"
+    MISPLACED = "a consumer began below where it was to begin"
+    BACK = "read again under a name that had committed it"
     BEHIND = "not read in the end"
     ADMITTED = "a client was told that records are lost or damaged"
 
@@ -109,7 +112,9 @@ def _of_reader(log: Log, reader: Reader) -> Iterator[Violation]:
             right = [row for row in rows if known.get(row[0]) == row[1]]
             if len(right) < len(rows):
                 yield from _wrong(reader, place, rows, known)
-            yield from _gaps(reader, session, place, right, index.get(place, {}), log)
+            if right:
+                yield from _begun(reader, session, place, right[0])
+                yield from _gaps(reader, session, place, right, index[place], log)
     if reader.sessions:
         yield from _not_read(log, reader)
 
@@ -125,6 +130,17 @@ def _wrong(
             yield Violation(Broken.CHANGED, f"{where}, it is {known[offset]}")
 
 
+def _begun(reader: Reader, session: Session, place: Place, row: Row) -> Iterator[Violation]:
+    """No consumer begins below its start, nor below what was committed under its name."""
+    offset, record = row
+    partition = place[1]
+    where = f"{reader.name}, {_at(place, offset)} {record}"
+    if session.start is not None and offset < (start := session.start.get(partition, 0)):
+        yield Violation(Broken.MISPLACED, f"{where}, it was to begin at {start}")
+    if offset < (committed := session.committed.get(partition, 0)):
+        yield Violation(Broken.BACK, f"{where}, {committed} was committed")
+
+
 def _gaps(
     reader: Reader,
     session: Session,
@@ -133,9 +149,7 @@ def _gaps(
     index: Mapping[int, int],
     log: Log,
 ) -> Iterator[Violation]:
-    if not rows:
-        return
-    before = -1 if session.from_beginning else index[rows[0][0]] - 1
+    before = _before(session, place, rows[0][0], log[place])
     for offset, record in rows:
         now = index[offset]
         if now != before + 1:
@@ -147,6 +161,13 @@ def _gaps(
                 said = f"{where} without {len(missed)} before it, from {missed[0][0]} on"
                 yield Violation(Broken.SKIPPED, said)
         before = now
+
+
+def _before(session: Session, place: Place, first: int, rows: Sequence[Row]) -> int:
+    """The index of the row before the one that a consumer was to begin with: the first one at its
+    start or above. One without a start, or that began too low, begins where it did."""
+    start = 0 if session.start is None else session.start.get(place[1], first)
+    return bisect_left(rows, min(start, first), key=lambda row: row[0]) - 1
 
 
 def _not_read(log: Log, reader: Reader) -> Iterator[Violation]:

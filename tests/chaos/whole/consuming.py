@@ -83,6 +83,10 @@ class Reading:
             lasts = SESSION_S if self._way in ("again", "named") else float("inf")
             end_s = time.monotonic() + lasts
             self._follow(consumer, lambda: self._is_done() or time.monotonic() > end_s)
+            handed_out = consumer.position()
+        if consumer.name is not None:
+            # It was closed in order: that commits everything that was handed out.
+            self._recording.write("committed", offsets=handed_out)
 
     def _follow(self, consumer: runnel.Consumer, is_over: Callable[[], bool]) -> None:
         while not is_over():

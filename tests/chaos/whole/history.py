@@ -5,8 +5,10 @@ the machine's monotonic clock).
 
 - ``producer``: name, topic. ``sent``: below which number everything may have been sent.
   ``acked``: rows of number, partition, offset, time. ``failed``: rows of number, error.
-- ``reader``: name, topic. ``open``: a new consumer begins, at ``start`` if not at the beginning.
-  ``read``: partition, and rows of offset, producer, number. ``error``: what the consumer raised.
+- ``reader``: name, topic. ``open``: a new consumer begins, at ``start`` (offsets by partition) if
+  not at the beginning; a named one knows itself where it goes on, and ``start`` is empty.
+  ``read``: partition, and rows of offset, producer, number. ``committed``: ``offsets`` by
+  partition, under the reader's name. ``error``: what the consumer raised.
 - ``log``: topic, partition and rows, as of ``read``: everything that is there in the end.
 - ``fault``: which one, ``begin``, ``repair`` (when that began), ``end`` (when it was done) and
   whether it was ``in_force``. ``cannot``: a kind of fault that this machine does not have.
@@ -16,7 +18,7 @@ the machine's monotonic clock).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,18 +58,21 @@ class Sender:
 
 @dataclass(slots=True)
 class Session:
-    """What one consumer read, partition by partition, from when it was opened."""
+    """What one consumer read, partition by partition, from when it was opened. ``start``: where it
+    was to begin, None at the beginning. ``committed``: what its name had committed before."""
 
-    from_beginning: bool
+    start: Mapping[int, int] | None
+    committed: Mapping[int, int]
     rows: dict[Place, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(slots=True)
 class Reader:
-    """A reader: one consumer after the other."""
+    """A reader: one consumer after the other. ``committed``: by partition, as of now."""
 
     name: str
     topic: str
+    committed: dict[int, int] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     times: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -119,11 +124,14 @@ class History:
                     reader = Reader(entry["name"], entry["topic"])
                     self.readers.append(reader)
                 case "open":
-                    reader.sessions.append(Session(entry.get("start") is None))
+                    start = None if entry["start"] is None else _offsets(entry["start"])
+                    reader.sessions.append(Session(start, dict(reader.committed)))
                 case "read":
                     place = (reader.topic, entry["partition"])
                     reader.sessions[-1].rows[place] += _rows(entry["rows"])
                     reader.times[place].append(entry["t"])
+                case "committed":
+                    reader.committed |= _offsets(entry["offsets"])
                 case "error":
                     reader.errors.append(entry["error"])
                 case _:
@@ -152,6 +160,10 @@ class History:
                 self.ended.append(f"{entry['daemon']} with {entry['code']}")
             case _:
                 pass
+
+
+def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 def _rows(rows: Sequence[Sequence[Any]]) -> list[Row]:

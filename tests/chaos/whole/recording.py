@@ -17,6 +17,7 @@ class Entry(TypedDict, total=False):
     topic: str
     below: int
     start: dict[int, int] | None
+    offsets: dict[int, int]
     partition: int
     rows: list[tuple[Any, ...]]
     error: str

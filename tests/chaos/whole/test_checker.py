@@ -156,11 +156,14 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
     (
         "two reads of an offset differ",
         lambda of: of["r"][5]["rows"].__setitem__(0, [3, "p", 0]),
-        {Broken.CHANGED},
+        {Broken.CHANGED, Broken.SKIPPED},
     ),
     (
         "a consumer passes over a record that another one had read",
-        lambda of: of["r"][5].update(rows=[[1, "p", 0], [4, "p", 4]]),
+        lambda of: (
+            of["r"][4].update(start={"0": 1, "1": 0}),
+            of["r"][5].update(rows=[[1, "p", 0], [4, "p", 4]]),
+        ),
         {Broken.SKIPPED},
     ),
     (
@@ -175,8 +178,39 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
     ),
     (
         "consumers under one name leave a gap between them",
-        lambda of: (of["r"][2]["rows"].pop(), of["r"][5]["rows"].pop(0)),
+        lambda of: (
+            of["r"][2]["rows"].pop(),
+            of["r"][4].update(start={}),
+            of["r"][5]["rows"].pop(0),
+        ),
         {Broken.SKIPPED},
+    ),
+    (
+        "a consumer begins below its start",
+        lambda of: of["r"][4].update(start={"0": 4, "1": 0}),
+        {Broken.MISPLACED},
+    ),
+    (
+        "a consumer begins above its start, at what another one had read",
+        lambda of: of["r"][4].update(start={"0": 1, "1": 0}),
+        {Broken.SKIPPED},
+    ),
+    (
+        "a name begins below what was committed",
+        lambda of: (
+            of["r"][3].update(do="committed", offsets={"0": 4, "1": 0}),
+            of["r"][4].update(start={}),
+        ),
+        {Broken.BACK},
+    ),
+    (
+        "a name begins below what was committed before the last time",
+        lambda of: (
+            of["r"][3].update(do="committed", offsets={"0": 4, "1": 1}),
+            of["r"].insert(4, {"do": "open", "start": {}, "t": 3}),
+            of["r"][5].update(start={}),
+        ),
+        {Broken.BACK},
     ),
     (
         "a consumer reads a record twice",
@@ -186,7 +220,7 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
     (
         "a consumer goes backwards",
         lambda of: of["r"][6]["rows"].reverse(),
-        {Broken.REPEATED},
+        {Broken.SKIPPED, Broken.REPEATED},
     ),
     ("the last record is not read", lambda of: of["r"][6]["rows"].pop(), {Broken.BEHIND}),
     ("a partition is not read", lambda of: without_the_last(of, "r"), {Broken.BEHIND}),
@@ -210,6 +244,28 @@ def test_given_a_broken_promise_then_it_is_found(change: Change, broken: set[Bro
     changed = files()
     change(changed)
     assert {violation.broken for violation in check(history(changed.values()))} == broken
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # Offsets without a record, as of truncated or aborted ones: the next one above is it.
+        lambda of: of["r"][4].update(start={"0": 2, "1": 0}),
+        # Where nothing was committed by a close that failed, the name goes on where it likes.
+        lambda of: of["r"][4].update(start={}),
+        # What was committed is read up to, and no further.
+        lambda of: (
+            of["r"][3].update(do="committed", offsets={"0": 3, "1": 0}),
+            of["r"][4].update(start={}),
+        ),
+    ],
+)
+def test_given_a_consumer_that_begins_where_it_was_to_begin_then_nothing_is_found(
+    change: Change,
+) -> None:
+    changed = files()
+    change(changed)
+    assert check(history(changed.values())) == []
 
 
 def test_every_promise_is_broken_by_some_history_above() -> None:
