@@ -2,7 +2,8 @@
 
     python -m tests.chaos.whole.consuming NAME ADDRESSES TOPIC WAY FILE
 
-``WAY`` is one of `WAYS`. SIGTERM ends it, once nothing new has come for a while.
+``WAY`` is one of `tests.chaos.whole.history.WAYS`. SIGTERM ends it, once nothing new has come for
+a while.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 import runnel
 from schemas.errors import RunnelError
+from tests.chaos.whole.history import STEADY
 from tests.chaos.whole.recording import Recording
 from tests.chaos.whole.values import decode
 
@@ -29,10 +31,6 @@ SESSION_S: Final = 15.0
 BACK: Final = 500
 #: After an error, before the next attempt.
 PAUSE_S: Final = 1.0
-
-WAYS: Final = ("pushed", "followers", "again", "named")
-"""Pushed by leaders; fetched from followers; opened again and again a little further back; opened
-again and again under a name, where the last one had committed."""
 
 
 class Reading:
@@ -52,7 +50,7 @@ class Reading:
 
     def run(self, addresses: str) -> None:
         """Open one consumer after the other; an error ends one and not the next."""
-        self._recording.write("reader", name=self._name, topic=self._topic)
+        self._recording.write("reader", name=self._name, topic=self._topic, way=self._way)
         with runnel.connect(addresses) as cluster:
             while not self._is_done():
                 try:
@@ -80,7 +78,7 @@ class Reading:
         first = not self._read
         self._recording.write("open", start=None if first else (start or {}))
         with consumer:
-            lasts = SESSION_S if self._way in ("again", "named") else float("inf")
+            lasts = float("inf") if self._way in STEADY else SESSION_S
             end_s = time.monotonic() + lasts
             self._follow(consumer, lambda: self._is_done() or time.monotonic() > end_s)
             handed_out = consumer.position()

@@ -5,8 +5,9 @@ the machine's monotonic clock).
 
 - ``producer``: name, topic. ``sent``: below which number everything may have been sent.
   ``acked``: rows of number, partition, offset, time. ``failed``: rows of number, error.
-- ``reader``: name, topic. ``open``: a new consumer begins, at ``start`` (offsets by partition) if
-  not at the beginning; a named one knows itself where it goes on, and ``start`` is empty.
+- ``reader``: name, topic, and the way, one of `WAYS`. ``open``: a new consumer begins, at ``start``
+  (offsets by partition) if not at the beginning; a named one knows itself where it goes on, and
+  ``start`` is empty.
   ``read``: partition, and rows of offset, producer, number. ``committed``: ``offsets`` by
   partition, under the reader's name. ``error``: what the consumer raised.
 - ``log``: topic, partition and rows, as of ``read``: everything that is there in the end.
@@ -28,6 +29,12 @@ Place = tuple[str, int]
 """A topic and a partition."""
 Row = tuple[int, RecordId]
 """A record at its offset."""
+
+WAYS: Final = ("pushed", "followers", "again", "named")
+"""How a reader reads: pushed by leaders; fetched from followers; opened again and again a little
+further back; opened again and again under a name, where the last one had committed."""
+STEADY: Final = WAYS[:2]
+"""The ways of one consumer that lives until an error ends it."""
 
 #: Errors with which the product itself says that records were lost or damaged.
 ADMITTED: Final = frozenset(
@@ -72,6 +79,7 @@ class Reader:
 
     name: str
     topic: str
+    way: str
     committed: dict[int, int] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -105,7 +113,7 @@ class History:
 
     def add(self, entries: Iterable[dict[str, Any]]) -> None:
         """Add the entries of one file."""
-        sender, reader = Sender("", ""), Reader("", "")
+        sender, reader = Sender("", ""), Reader("", "", "")
         for entry in entries:
             match entry["do"]:
                 case "producer":
@@ -121,7 +129,7 @@ class History:
                 case "failed":
                     sender.failed.update(dict(entry["rows"]))
                 case "reader":
-                    reader = Reader(entry["name"], entry["topic"])
+                    reader = Reader(entry["name"], entry["topic"], entry["way"])
                     self.readers.append(reader)
                 case "open":
                     start = None if entry["start"] is None else _offsets(entry["start"])

@@ -1,4 +1,4 @@
-"""How long nothing was acknowledged after a heal. Pure."""
+"""How long nothing was acknowledged, or read, after a heal. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.chaos.whole.history import Place
-
 PATIENCE_S: Final = 10.0
-"""After a heal, a partition must have acknowledged something within this time, and go on."""
+"""After a heal, a partition must have acknowledged something within this time, and go on; and so
+must a reader that follows it have read something of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +24,22 @@ class Calm:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time in which nothing happened in a partition, during a calm."""
+    """A time in which nothing happened during a calm: in a partition, or there with one reader."""
 
-    place: Place
+    where: str
     begin_s: float
     took_s: float
 
 
 def longest_silence(
-    calms: Iterable[Calm], happened: Mapping[Place, Sequence[float]]
+    calms: Iterable[Calm], happened: Mapping[str, Sequence[float]]
 ) -> Silence | None:
-    """The longest stretch of any calm in which nothing happened in some partition. ``happened`` has
-    the times for each, in order."""
+    """The longest stretch of any calm in which nothing happened somewhere. ``happened`` has the
+    times for each place, in order."""
     silences = [
-        Silence(place, before, after - before)
+        Silence(where, before, after - before)
         for calm in calms
-        for place, times in happened.items()
+        for where, times in happened.items()
         for before, after in _stretches(calm, times)
     ]
     return max(silences, key=lambda silence: silence.took_s, default=None)

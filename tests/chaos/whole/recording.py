@@ -15,6 +15,7 @@ class Entry(TypedDict, total=False):
 
     name: str
     topic: str
+    way: str
     below: int
     start: dict[int, int] | None
     offsets: dict[int, int]

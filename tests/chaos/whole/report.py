@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tests.chaos.whole.checker import Broken, Violation, check
-from tests.chaos.whole.history import History, Place
+from tests.chaos.whole.history import STEADY, History, Place
 from tests.chaos.whole.plan import ORDERS
 from tests.chaos.whole.progress import PATIENCE_S, Calm, Silence, longest_silence
 
@@ -18,7 +18,8 @@ SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out. ``problems`` are failures of the run itself, such as replicas that differ."""
+    """What came out. ``unread`` is that of one reader: none is covered by another one. ``problems``
+    are failures of the run itself, such as replicas that differ."""
 
     history: History
     violations: Sequence[Violation]
@@ -28,27 +29,28 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether all promises were kept, and progress came back in time."""
-        waited_s = 0.0 if self.unacknowledged is None else self.unacknowledged.took_s
+        """Whether all promises were kept, and progress came back in time, for readers too."""
+        silences = (self.unacknowledged, self.unread)
+        waited_s = max(0.0 if silence is None else silence.took_s for silence in silences)
         return not self.violations and not self.problems and waited_s <= PATIENCE_S
 
 
 def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
     """Check everything that was written down."""
     calms = [Calm(begin_s, end_s) for begin_s, end_s in history.calms]
-    acknowledged: dict[Place, list[float]] = defaultdict(list)
-    read: dict[Place, list[float]] = defaultdict(list)
-    for place in history.log:
-        acknowledged[place] = []
-        read[place] = []
+    acknowledged: dict[str, list[float]] = {_name(place): [] for place in history.log}
     for sender in history.senders:
         for told in sender.acknowledged:
-            acknowledged[told.place].append(told.at_s)
-    for reader in history.readers:
-        for place, times in reader.times.items():
-            read[place] += times
-    for times in (*acknowledged.values(), *read.values()):
+            acknowledged.setdefault(_name(told.place), []).append(told.at_s)
+    for times in acknowledged.values():
         times.sort()
+    # Where a consumer is opened again and again, that it is takes time of its own.
+    read = {
+        f"{reader.name} of {_name(place)}": reader.times[place]
+        for reader in history.readers
+        for place in history.log
+        if reader.way in STEADY and reader.topic == place[0]
+    }
     return Verdict(
         history,
         check(history),
@@ -101,7 +103,7 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
         f"acknowledged {acknowledged:,}, failed {failed:,}, in the log {there:,}, read {read:,}",
         f"lost {lost}, twice {twice}, out of order {disordered}, all {len(verdict.violations)}",
         f"longest without an acknowledgement after healing: {silent}, at most {PATIENCE_S:g} s",
-        f"longest without a read after healing: {_said(verdict.unread)}",
+        f"longest without a read after healing: {_said(verdict.unread)}, at most {PATIENCE_S:g} s",
         f"errors of readers: {_counted(_errors(history))}",
         f"daemons that ended by themselves: {_counted(Counter(history.ended))}",
         *verdict.problems,
@@ -122,4 +124,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _said(silence: Silence | None) -> str:
     if silence is None:
         return "never calm"
-    return f"{silence.took_s:.1f} s ({silence.place[0]}-{silence.place[1]})"
+    return f"{silence.took_s:.1f} s ({silence.where})"
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"

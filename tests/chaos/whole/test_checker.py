@@ -37,7 +37,7 @@ def files() -> Files:
             {"do": "acked", "t": 4, "rows": [[4, 0, 4, 4.0]]},
         ],
         "r": [
-            {"do": "reader", "name": "r", "topic": "t", "t": 0},
+            {"do": "reader", "name": "r", "topic": "t", "way": "pushed", "t": 0},
             {"do": "open", "start": None, "t": 0},
             {"do": "read", "t": 3, "partition": 0, "rows": [[1, "p", 0], [3, "p", 2]]},
             {"do": "error", "error": "UNREACHABLE: no connection", "t": 3},
@@ -207,7 +207,7 @@ CHANGES: list[tuple[str, Change, set[Broken]]] = [
         "a name begins below what was committed before the last time",
         lambda of: (
             of["r"][3].update(do="committed", offsets={"0": 4, "1": 1}),
-            of["r"].insert(4, {"do": "open", "start": {}, "t": 3}),
+            of["r"].__setitem__(slice(4, 4), [{"do": "open", "start": {}, "t": 3}]),
             of["r"][5].update(start={}),
         ),
         {Broken.BACK},
@@ -284,7 +284,7 @@ def test_given_a_record_of_the_same_name_in_another_topic_then_it_is_another_rec
     assert check(history((files() | other).values())) == []
 
 
-PLACE, OTHER = ("t", 0), ("t", 1)
+PLACE, OTHER = "t-0", "t-1"
 CALMS = [Calm(10.0, 23.0), Calm(40.0, 53.0)]
 
 
@@ -305,7 +305,7 @@ CALMS = [Calm(10.0, 23.0), Calm(40.0, 53.0)]
     ],
 )
 def test_the_longest_silence_after_a_heal(
-    happened: dict[tuple[str, int], list[float]], longest: Silence
+    happened: dict[str, list[float]], longest: Silence
 ) -> None:
     assert longest_silence(CALMS, happened) == longest
 
@@ -316,7 +316,7 @@ def test_given_a_partition_of_which_nothing_was_acknowledged_in_time_then_the_ru
     changed = files()
     verdict = judge(history(changed.values()))
     assert verdict.is_good
-    assert verdict.unacknowledged == Silence(("t", 1), 2.0, 7.0)
+    assert verdict.unacknowledged == Silence("t-1", 2.0, 7.0)
     changed["run"][1]["end"] = 13.0
     assert not judge(history(changed.values())).is_good
 
@@ -324,7 +324,30 @@ def test_given_a_partition_of_which_nothing_was_acknowledged_in_time_then_the_ru
 def test_given_a_partition_of_which_nothing_was_acknowledged_at_all_then_it_counts() -> None:
     changed = files()
     changed["p"][2]["rows"].pop(1)
-    assert judge(history(changed.values())).unacknowledged == Silence(("t", 1), 2.0, 7.0)
+    assert judge(history(changed.values())).unacknowledged == Silence("t-1", 2.0, 7.0)
+
+
+def test_given_a_reader_that_is_stuck_then_another_one_does_not_cover_it() -> None:
+    changed = files()
+    changed["run"][1]["end"] = 11.0
+    assert judge(history(changed.values())).unread == Silence("r of t-0", 4, 7.0)
+    # From here on, this one reads nothing, and the other one all the time.
+    changed["run"][1]["end"] = 15.0
+    changed["p"] += [
+        {"do": "acked", "t": t, "rows": [[0, 0, 1, t + 0.0], [1, 1, 1, t + 0.0]]}
+        for t in range(5, 16)
+    ]
+    other = [entry | {"name": "o"} if entry["do"] == "reader" else entry for entry in changed["r"]]
+    reads: list[Entry] = [
+        {"do": "read", "t": t, "partition": n, "rows": []} for t in range(5, 16) for n in (0, 1)
+    ]
+    verdict = judge(history((changed | {"o": other + reads}).values()))
+    assert (verdict.violations, verdict.problems) == ([], [])
+    assert verdict.unread == Silence("r of t-0", 4, 11.0)
+    assert not verdict.is_good
+    # One that is opened again and again is not judged by that.
+    changed["r"][0]["way"] = "again"
+    assert judge(history((changed | {"o": other + reads}).values())).is_good
 
 
 def test_given_a_problem_of_the_run_then_it_has_failed() -> None:
