@@ -3,6 +3,6 @@ write down what they were told, and a check of all that in the end.
 
     make chaos MINUTES=2 SEED=1
 
-``plan``, ``values``, ``history``, ``checker``, ``progress`` and ``report`` are pure; the others
-act.
+``plan``, ``values``, ``history``, ``checker``, ``progress``, ``daemons`` and ``report`` are pure;
+the others act.
 """

@@ -13,7 +13,8 @@ the machine's monotonic clock).
 - ``log``: topic, partition and rows, as of ``read``: everything that is there in the end.
 - ``fault``: which one, ``begin``, ``repair`` (when that began), ``end`` (when it was done) and
   whether it was ``in_force``. ``cannot``: a kind of fault that this machine does not have.
-  ``calm``: ``begin`` and ``end``. ``ended``: a daemon that nobody had ended.
+  ``calm``: ``begin`` and ``end``. ``ended``: a daemon that nobody had ended, with its exit code
+  and the last line of its log.
 """
 
 from __future__ import annotations
@@ -99,6 +100,16 @@ class FaultThatWas:
     in_force: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A daemon that ended by itself, and the last that it said."""
+
+    daemon: str
+    code: int
+    said: str
+    at_s: float
+
+
 @dataclass(slots=True)
 class History:
     """All that was written down. ``log`` is what is there in the end, by partition."""
@@ -109,7 +120,7 @@ class History:
     faults: list[FaultThatWas] = field(default_factory=list)
     cannot: set[str] = field(default_factory=set)
     calms: list[tuple[float, float]] = field(default_factory=list)
-    ended: list[str] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
 
     def add(self, entries: Iterable[dict[str, Any]]) -> None:
         """Add the entries of one file."""
@@ -165,7 +176,7 @@ class History:
             case "calm":
                 self.calms.append((entry["begin"], entry["end"]))
             case "ended":
-                self.ended.append(f"{entry['daemon']} with {entry['code']}")
+                self.ended.append(Ended(entry["daemon"], entry["code"], entry["said"], entry["t"]))
             case _:
                 pass
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.chaos.whole.checker import Broken, Violation, check
+from tests.chaos.whole.daemons import wrong_ends
 from tests.chaos.whole.history import STEADY, History, Place
 from tests.chaos.whole.plan import ORDERS
 from tests.chaos.whole.progress import PATIENCE_S, Calm, Silence, longest_silence
@@ -56,7 +57,7 @@ def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
         check(history),
         longest_silence(calms, acknowledged),
         longest_silence(calms, read),
-        [*problems, *_of_faults(history)],
+        [*problems, *_of_faults(history), *wrong_ends(history)],
     )
 
 
@@ -94,6 +95,7 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
     failed = sum(len(sender.failed) for sender in history.senders)
     there = sum(map(len, history.log.values()))
     lost, twice, disordered = (broken[b] for b in (Broken.LOST, Broken.TWICE, Broken.ORDER))
+    ended = Counter(f"{one.daemon} with {one.code}" for one in history.ended)
     never = ", ".join(never_in_force(history)) or "none"
     silent = _said(verdict.unacknowledged)
     lines = [
@@ -105,7 +107,7 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
         f"longest without an acknowledgement after healing: {silent}, at most {PATIENCE_S:g} s",
         f"longest without a read after healing: {_said(verdict.unread)}, at most {PATIENCE_S:g} s",
         f"errors of readers: {_counted(_errors(history))}",
-        f"daemons that ended by themselves: {_counted(Counter(history.ended))}",
+        f"daemons that ended by themselves: {_counted(ended)}",
         *verdict.problems,
         *map(str, verdict.violations[:SHOWN]),
         "good" if verdict.is_good else "FAILED",

@@ -22,6 +22,7 @@ import runnel
 from schemas.errors import RunnelError
 from tests.chaos.machines.machines import Machines, machines_of
 from tests.chaos.whole.cluster import MACHINES, Cluster, addresses
+from tests.chaos.whole.daemons import tracebacks
 from tests.chaos.whole.faults import Faults
 from tests.chaos.whole.history import History
 from tests.chaos.whole.plan import CALM_S, CLIENTS, storms
@@ -69,6 +70,9 @@ def run(directory: Path, etcd: Path, seed: int, minutes: float) -> int:
             problems = _under_storms(cluster, histories, recording, seed, minutes)
         finally:
             cluster.stop()
+    for name in cluster.daemons:
+        log = (directory / "machines" / f"{name}.log").read_text(errors="replace")
+        problems += tracebacks(name, log)
     recording.close()
     history = History()
     for path in sorted(histories.iterdir()):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.whole.checker import Broken, check
+from tests.chaos.whole.daemons import tracebacks
 from tests.chaos.whole.history import History
 from tests.chaos.whole.progress import Calm, Silence, longest_silence
 from tests.chaos.whole.report import judge, summary
@@ -16,6 +17,10 @@ from tests.chaos.whole.values import RecordId, decode, encode
 Entry = dict[str, Any]
 Files = dict[str, list[Entry]]
 Change = Callable[[Files], object]
+
+
+def ended(daemon: str, at_s: float, said: str = "cannot run: No space left on device") -> Entry:
+    return {"do": "ended", "daemon": daemon, "code": 1, "said": said, "t": at_s}
 
 
 def fault(kind: str, in_force: bool = True) -> Entry:
@@ -48,7 +53,8 @@ def files() -> Files:
         "run": [
             fault("cut"),
             {"do": "calm", "begin": 2.0, "end": 9.0, "t": 9},
-            {"do": "ended", "daemon": "spu@host-1", "code": 1, "t": 2},
+            fault("disk full"),
+            ended("spu@a", 2),
             {
                 "do": "log",
                 "topic": "t",
@@ -69,7 +75,7 @@ def history(changed: Iterable[list[Entry]]) -> History:
 
 def log(partition: int) -> Callable[[Files], list[list[Any]]]:
     def rows(of: Files) -> list[list[Any]]:
-        found: list[list[Any]] = of["run"][3 + partition]["rows"]
+        found: list[list[Any]] = of["run"][4 + partition]["rows"]
         return found
 
     return rows
@@ -376,11 +382,41 @@ def test_given_a_kind_of_fault_that_never_had_force_then_the_run_has_failed(
     assert verdict.is_good == (not problems)
 
 
+@pytest.mark.parametrize(
+    ("entry", "is_excused"),
+    [
+        (ended("spu@a", 1.5), True),
+        # It noticed before there was room again.
+        (ended("spu@a", 4.0), True),
+        (ended("spu@a", 7.0), False),
+        (ended("spu@a", 0.5), False),
+        (ended("spu@b", 2.0), False),
+        (ended("spu@a", 2.0, "MemoryError"), False),
+        (ended("spu@a", 2.0, ""), False),
+    ],
+)
+def test_given_a_daemon_that_ended_by_itself_then_only_its_full_disk_excuses_it(
+    entry: Entry, is_excused: bool
+) -> None:
+    changed = files()
+    changed["run"].append(entry)
+    verdict = judge(history(changed.values()))
+    assert verdict.is_good == is_excused
+    assert is_excused or f"{entry['daemon']} ended by itself with 1" in verdict.problems[0]
+
+
+def test_given_a_log_with_tracebacks_then_they_are_a_problem() -> None:
+    assert list(tracebacks("sc@a", "all\nis\nwell\n")) == []
+    begun = "Traceback (most recent call last):"
+    (found,) = tracebacks("sc@a", f'fine\n{{"exception": "{begun}"}}\n{begun}')
+    assert found.startswith('sc@a logged 2 tracebacks, the first one: {"exception"')
+
+
 def test_given_a_fault_without_force_then_the_summary_does_not_count_it() -> None:
     changed = files()
     changed["run"] += [fault("cut", in_force=False), fault("drain", in_force=False)]
     said = summary(judge(history(changed.values())), 3, 2.0)
-    assert "\nfaults: 1 cut\n" in said
+    assert "\nfaults: 1 cut, 1 disk full\n" in said
     assert "faults without force: 1 cut, 1 drain; never in force: drain\n" in said
 
 
@@ -388,12 +424,12 @@ def test_the_summary_says_what_was_and_what_was_broken() -> None:
     said = summary(judge(history(files().values())), 3, 2.0)
     for part in (
         "seed 3, 2 minutes, 1 storms",
-        "faults: 1 cut",
+        "faults: 1 cut, 1 disk full",
         "acknowledged 4, failed 1, in the log 5, read 6",
         "lost 0, twice 0, out of order 0",
         "7.0 s (t-1), at most 10 s",
         "1 UNREACHABLE",
-        "1 spu@host-1 with 1",
+        "1 spu@a with 1",
         "\ngood",
     ):
         assert part in said
