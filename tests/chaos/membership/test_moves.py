@@ -10,7 +10,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from tests.chaos.replication.clients import (
     read_back,
 )
 from tests.chaos.replication.spus import Fleet
+from tests.chaos.settled import held, unsettled
 from tests.e2e.conftest import Command
 from tests.ports import free_base_port
 
@@ -116,34 +116,10 @@ class Trouble:
         assert done.returncode == 0, (words, done.stderr.decode(), self.said)
 
 
-def held(fleet: Fleet) -> dict[str, set[int]]:
-    """Which SPUs have a directory of each partition, by uid."""
-    found: dict[str, set[int]] = {}
-    for spu in range(SPUS):
-        for path in (fleet.home / f"spu-{spu}" / "partitions").iterdir():
-            # One that is being deleted may go while it is looked at.
-            with suppress(FileNotFoundError):
-                if any(path.iterdir()):
-                    found.setdefault(path.name, set()).add(spu)
-    return found
-
-
-def wanted(fleet: Fleet) -> dict[str, set[int]]:
-    items = fleet.command.json("get", "partitions", "--show-system")["items"]
-    return {item["metadata"]["uid"]: set(item["spec"]["replicas"]) for item in items}
-
-
 def is_settled(fleet: Fleet) -> bool:
     """Nothing moves, everybody is live, and no directory is left where no replica is wanted."""
     items = fleet.command.json("get", "partitions", "--show-system")["items"]
-    for item in items:
-        spec, status = item["spec"], item["status"]
-        live = {member["spuId"] for member in status["lrs"]}
-        if "joining" in spec or "leaving" in spec or live != set(spec["replicas"]):
-            return False
-        if status["resolution"] != "online":
-            return False
-    return held(fleet) == wanted(fleet)
+    return not unsettled(items, held({spu: fleet.home / f"spu-{spu}" for spu in range(SPUS)}))
 
 
 def test_given_moves_and_faults_at_once_then_nothing_is_lost_and_nothing_is_left(

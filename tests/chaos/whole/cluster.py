@@ -4,6 +4,7 @@ be done to its daemons and disks. Starts daemons again that end although nobody 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -15,10 +16,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import runnel
 from tests.chaos.machines.machines import Machines
+from tests.chaos.settled import held, unfinished, unsettled
 from tests.chaos.whole.plan import CLIENTS, CONTROLLERS, HOSTS, daemons_of
 
 DESK: Final = "desk"
@@ -154,6 +156,30 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"runnel {words}: {said}")
             time.sleep(0.3)
+
+    def restless(self) -> list[str]:
+        """What keeps the cluster from being at rest, once it had the time to come to it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (why := self._restless()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return why
+
+    def _restless(self) -> list[str]:
+        try:
+            spus, rebalances = self._objects("spus"), self._objects("rebalances")
+            partitions = self._objects("partitions --show-system")
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            return [str(error)]
+        disks = {number: _DATA / host / "spu" for number, host in enumerate(HOSTS, 1)}
+        return [*unfinished(spus, rebalances), *unsettled(partitions, held(disks))]
+
+    def _objects(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind. Raises RuntimeError."""
+        done = self.command(f"get {kind} -o json")
+        if done.returncode:
+            raise RuntimeError(f"runnel get {kind}: {done.stdout}{done.stderr}")
+        found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+        return found
 
     def run_daemon(self, name: str) -> None:
         """Start a daemon, again if it was killed."""

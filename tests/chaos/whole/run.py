@@ -102,6 +102,7 @@ def _under_storms(
             recording.write("calm", begin=repaired_s, end=time.monotonic())
     problems = [*faults.problems, *_end(producers), *_end(readers)]
     problems += _read_all(recording)
+    problems += [f"not at rest: {why}" for why in cluster.restless()]
     problems += _verify(cluster)
     return problems
 
