@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import runnel
+from tests.architecture.source import ROOT
 from tests.chaos.machines.machines import Machines
 from tests.chaos.settled import held, unfinished, unsettled
 from tests.chaos.whole.plan import CLIENTS, CONTROLLERS, HOSTS, daemons_of
 
+CLOCK: Final = Path(__file__).parent / "clock"
+"""What is on the ``PYTHONPATH`` of the daemons, so that their clocks can be wrong."""
 DESK: Final = "desk"
 """The machine of the operator, which this process is on."""
 MACHINES: Final = {name: f"{name}.example" for name in (DESK, CLIENTS, *HOSTS)}
@@ -221,6 +224,18 @@ class Cluster:
             process.send_signal(number)
             return True
 
+    def set_wrong(self, name: str, jump: str) -> bool:
+        """Have a daemon's wall clock be wrong by so many seconds. Returns whether the daemon
+        runs; when it is started again, its clock is still wrong."""
+        file = self._clock(name)
+        unfinished = file.with_suffix(".new")
+        unfinished.write_text(jump)
+        unfinished.rename(file)
+        return self.runs(name)
+
+    def set_right(self, name: str) -> None:
+        self._clock(name).unlink()
+
     def runs(self, name: str) -> bool:
         process = self.daemons[name].process
         return process is not None and process.poll() is None
@@ -243,9 +258,15 @@ class Cluster:
     def free_disk(self, host: str) -> None:
         (_DATA / host / "ballast").unlink()
 
+    def _clock(self, name: str) -> Path:
+        """The file that says by how many seconds a daemon's clock is wrong."""
+        return self.machines.home / f"{name}.clock"
+
     def _command(self, daemon: str, host: str) -> str:
         if daemon != "etcd":
-            return f"{sys.executable} -m {daemon} -c {daemon}.yaml"
+            # No fault moves the clock of etcd, which does not know Python.
+            clock = f"PYTHONPATH={CLOCK}:{ROOT} CHAOS_CLOCK={self._clock(f'{daemon}@{host}')}"
+            return f"env {clock} {sys.executable} -m {daemon} -c {daemon}.yaml"
         members = ",".join(f"{one}=http://{one}.example:2380" for one in CONTROLLERS)
         return (
             f"{self.etcd} --name {host} --data-dir {_DATA.parent}/etcd-{host}"

@@ -106,6 +106,8 @@ class Faults:
                 cluster.fill_disk(host, leave=ROOM_LEFT)
             case Kind.FULL:
                 cluster.fill_disk(host, leave=0)
+            case Kind.CLOCK:
+                return cluster.set_wrong(f"{fault.daemon}@{host}", fault.peer)
             case Kind.DRAIN:
                 return self._order(f"spu drain {host} --no-wait")
             case Kind.REBALANCE:
@@ -136,6 +138,8 @@ class Faults:
                 machines.speed_up(host)
             case Kind.SHORT_OF_ROOM | Kind.FULL:
                 cluster.free_disk(host)
+            case Kind.CLOCK:
+                cluster.set_right(f"{fault.daemon}@{host}")
             case Kind.DRAIN:
                 cluster.until(f"spu drain {host} --cancel")
             case Kind.TOPIC:

@@ -43,6 +43,8 @@ class Kind(StrEnum):
     SLOW = "slow link"
     SHORT_OF_ROOM = "disk short of room"
     FULL = "disk full"
+    CLOCK = "clock jump"
+    """The wall clock of one SPU or SC jumps, and jumps back in the end."""
     DRAIN = "drain"
     REBALANCE = "rebalance"
     STEP_DOWN = "step-down"
@@ -60,6 +62,7 @@ LONG: Final = (
     Kind.SLOW,
     Kind.SHORT_OF_ROOM,
     Kind.FULL,
+    Kind.CLOCK,
 )
 BRIEF: Final = (
     *(Kind.KILL, Kind.KILL, Kind.KILL, Kind.FREEZE, Kind.FREEZE, Kind.LOSE_HOST),
@@ -71,8 +74,11 @@ BRIEF: Final = (
         Kind.CUT,
         Kind.CUT_ONE_WAY,
         Kind.FULL,
+        Kind.CLOCK,
     ),
 )
+JUMPS_S: Final = ("-3600", "-5", "+5", "+3600")
+"""By how much clocks jump."""
 ORDERS: Final = (Kind.DRAIN, Kind.REBALANCE, Kind.STEP_DOWN, Kind.TOPIC)
 """What an operator does: nobody's host is in trouble for it."""
 
@@ -82,7 +88,7 @@ class Fault:
     """One fault. ``begin_s`` and ``end_s`` count from the beginning of its storm.
 
     ``daemon`` is ``spu``, ``sc`` or ``etcd`` where one daemon is meant. ``peer`` is the other end
-    of a link. A topic's ``peer`` is its name.
+    of a link. A topic's ``peer`` is its name, and that of a clock by how many seconds it jumps.
     """
 
     kind: Kind
@@ -138,6 +144,8 @@ def touched(fault: Fault) -> frozenset[str]:
     match fault.kind:
         case Kind.KILL | Kind.FREEZE:
             return frozenset((f"{fault.daemon}@{fault.host}",))
+        case Kind.CLOCK:
+            return frozenset((f"clock of {fault.daemon}@{fault.host}",))
         case Kind.LOSE_HOST:
             return frozenset(f"{daemon}@{fault.host}" for daemon in daemons_of(fault.host))
         case Kind.LOSE_SPUS:
@@ -214,6 +222,9 @@ def _fault(
     match kind:
         case Kind.KILL | Kind.FREEZE:
             daemon = rng.choice(daemons_of(host))
+        case Kind.CLOCK:
+            daemon = rng.choice([one for one in daemons_of(host) if one != "etcd"])
+            peer = rng.choice(JUMPS_S)
         case Kind.CUT | Kind.CUT_ONE_WAY:
             peer = rng.choice([other for other in (*HOSTS, CLIENTS) if other != host])
         case Kind.REBALANCE | Kind.STEP_DOWN:

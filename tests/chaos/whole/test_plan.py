@@ -9,6 +9,7 @@ from tests.chaos.whole.plan import (
     CALM_S,
     CLIENTS,
     HOSTS,
+    JUMPS_S,
     ORDERS,
     TOO_MANY_S,
     Fault,
@@ -67,6 +68,8 @@ def test_given_a_quarter_of_an_hour_then_all_kinds_of_faults_come() -> None:
         assert {fault.kind for fault in faults} == set(Kind)
         killed = {fault.daemon for fault in faults if fault.kind is Kind.KILL}
         assert killed == {"spu", "sc", "etcd"}
+        wrong = {fault.daemon for fault in faults if fault.kind is Kind.CLOCK}
+        assert wrong == {"spu", "sc"}
         long = [f for f in faults if f.end_s - f.begin_s > BRIEF_S[1] and f.kind not in ORDERS]
         assert len(long) >= len(storms(seed, 15))
 
@@ -104,6 +107,16 @@ def test_a_calm_is_longer_than_progress_may_take() -> None:
 )
 def test_how_long_two_hosts_have_trouble(faults: list[Fault], longest_s: float) -> None:
     assert trouble_s(faults, 2) == longest_s
+
+
+def test_given_a_quarter_of_an_hour_then_clocks_jump_forth_and_back() -> None:
+    faults = [fault for seed in SEEDS for storm in storms(seed, 15) for fault in storm.faults]
+    assert {fault.peer for fault in faults if fault.kind is Kind.CLOCK} == set(JUMPS_S)
+    wrong = Fault(Kind.CLOCK, 0, 1, A, "sc", "-5")
+    assert str(wrong) == "clock jump sc@host-1 -5"
+    # It may be killed meanwhile.
+    assert not touched(wrong) & touched(Fault(Kind.KILL, 0, 1, A, "sc"))
+    assert touched(wrong) & touched(Fault(Kind.CLOCK, 0, 1, A, "sc", "+5"))
 
 
 def test_which_directions_of_which_links_are_cut() -> None:
