@@ -4,9 +4,11 @@ acknowledged record is there once, and in order per key."""
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 
 import runnel as library
+from runnel.records.record import RecordMetadata
 from schemas.errors import RunnelError
 
 TOPIC = "chaos"
@@ -16,7 +18,7 @@ _AT_ONCE = 200
 
 class Producing(threading.Thread):
     """Sends numbers, key by key in order, as fast as it can, or ``rate`` of them a second at most;
-    notes what was acknowledged."""
+    notes what was acknowledged, and for how long nothing was, by partition."""
 
     def __init__(self, address: str, rate: int | None = None) -> None:
         super().__init__(daemon=True)
@@ -24,9 +26,11 @@ class Producing(threading.Thread):
         self.acknowledged: dict[bytes, list[int]] = defaultdict(list)
         self.failed = 0
         self.count = 0
+        self.longest_gap_s: dict[int, float] = defaultdict(float)
         self.error: BaseException | None = None
         self._address = address
         self._over = threading.Event()
+        self._last_s: dict[int, float] = {}
 
     def run(self) -> None:
         try:
@@ -38,7 +42,9 @@ class Producing(threading.Thread):
                 while not self._over.is_set():
                     for _ in range(_AT_ONCE):
                         key = b"%d" % (self.count % KEYS)
-                        sent.append((key, self.count, producer.send(b"%d" % self.count, key)))
+                        delivery = producer.send(b"%d" % self.count, key)
+                        delivery.call(self._note)
+                        sent.append((key, self.count, delivery))
                         self.count += 1
                     if len(sent) > 5_000:
                         self._settle(sent)
@@ -56,6 +62,13 @@ class Producing(threading.Thread):
         assert not self.is_alive(), "the producer does not end"
         if self.error is not None:
             raise self.error
+
+    def _note(self, _: RunnelError | None, located: RecordMetadata | None) -> None:
+        if located is not None:
+            now_s, partition = time.monotonic(), located.partition
+            gap_s = now_s - self._last_s.get(partition, now_s)
+            self.longest_gap_s[partition] = max(self.longest_gap_s[partition], gap_s)
+            self._last_s[partition] = now_s
 
     def _settle(self, sent: list[tuple[bytes, int, library.Delivery]]) -> None:
         for key, number, delivery in sent:
