@@ -22,6 +22,8 @@ from schemas.objects.spu import CONNECTED, Spu
 
 #: How long one SPU may take to be whole again.
 WHOLE_S: Final = 600.0
+#: So many replicas are live where one may stop.
+_LIVE: Final = 2
 #: How often it is looked.
 _LOOK_S: Final = 0.1
 #: What an SC tells beside its health if its KV is to blame.
@@ -86,9 +88,13 @@ def _missing(client: OneShotCalls) -> str | None:
     """A partition that would lose its leader if an SPU stopped now, although it has others."""
     answer = client.call("GET", "/v1/partitions")
     for partition in map(Partition.model_validate, answer["items"]):
-        several = len(partition.spec.replicas) > 1
-        if several and (not is_led(partition.status) or is_under_replicated(partition)):
-            return f"{partition.name}: {partition.status.reason or 'not all replicas are live'}"
+        if len(partition.spec.holders) == 1:
+            continue
+        status = partition.status
+        # While replicas move, one that joins is not missed: the others may be one.
+        alone = len(status.lrs) < _LIVE
+        if alone or not is_led(status) or is_under_replicated(partition):
+            return f"{partition.name}: {status.reason or 'not all replicas are live'}"
     return None
 
 

@@ -1,15 +1,26 @@
-"""What keeps a rolling restart from beginning."""
+"""What keeps a rolling restart from beginning, and from going on."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from runnel.admin.one_shot import OneShotCalls
-from runnel.local.rolling import order_of, require_kv
+from runnel.local import rolling
+from runnel.local.rolling import order_of, require_kv, restart_spus
+from runnel.local.state import DataDirectory, SpuProcess
 from schemas.daemon.process import ProcessId
-from schemas.errors import ConflictError, NotReadyError, RunnelError, UnreachableError
+from schemas.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    NotReadyError,
+    RunnelError,
+    UnreachableError,
+)
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
+from tests.unit.sc.builders import partition_of
 
 
 class ScriptedSc:
@@ -49,6 +60,71 @@ def test_given_a_kv_that_takes_nothing_then_nothing_is_restarted(error: RunnelEr
 )
 def test_given_another_state_then_a_restart_may_help(error: RunnelError | None) -> None:
     require_kv(health(error))
+
+
+def live(*spus: int) -> dict[str, Any]:
+    """Led by the first of these, which are the live replicas."""
+    return {
+        "resolution": PartitionResolution.ONLINE,
+        "leader": spus[0],
+        "lrs": tuple(LiveReplica(spu_id=spu, storage_id=f"disk-{spu}") for spu in spus),
+    }
+
+
+@pytest.mark.parametrize(
+    ("partition", "stops"),
+    [
+        pytest.param(partition_of(replicas=(1, 2), **live(1, 2)), True, id="all-live"),
+        pytest.param(partition_of(replicas=(1, 2), **live(2)), False, id="one-is-missing"),
+        pytest.param(partition_of(replicas=(1, 2, 3), **live(1, 2)), False, id="one-of-three"),
+        pytest.param(partition_of(replicas=(1, 2)), False, id="nobody-leads"),
+        pytest.param(partition_of(replicas=(1,), **live(1)), True, id="it-has-no-others"),
+        pytest.param(partition_of(replicas=(1,)), True, id="it-has-no-others-and-no-leader"),
+        pytest.param(
+            partition_of(replicas=(3, 2), joining=(3,), leaving=(1,), **live(1, 2)),
+            True,
+            id="one-joins-and-two-are-live",
+        ),
+        pytest.param(
+            partition_of(replicas=(3, 2), joining=(3,), leaving=(1,), **live(2)),
+            False,
+            id="one-joins-and-one-is-live",
+        ),
+        pytest.param(
+            partition_of(replicas=(3, 2), joining=(3,), **live(2)),
+            False,
+            id="one-is-added-and-one-is-live",
+        ),
+        pytest.param(
+            partition_of(replicas=(3,), joining=(3,), leaving=(1,), **live(1)),
+            False,
+            id="the-only-one-moves",
+        ),
+    ],
+)
+def test_an_spu_stops_only_while_another_one_can_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition: Partition, stops: bool
+) -> None:
+    class Directory(DataDirectory):
+        def spus(self) -> list[SpuProcess]:
+            return [SpuProcess("spu-2", 2, ProcessId(1, "now"), {})]
+
+        def runs(self, spu: SpuProcess) -> bool:
+            return True
+
+    class Partitions:
+        def call(self, method: str, path: str) -> Any:
+            assert (method, path) == ("GET", "/v1/partitions")
+            return {"items": [partition.to_json()]}
+
+    stopped: list[ProcessId] = []
+    monkeypatch.setattr(rolling, "stop", stopped.extend)
+    monkeypatch.setattr(rolling, "WHOLE_S", 0.0)
+    # One that stops does not come back here.
+    said = "spu-2 was stopped, and is not back" if stops else r"spu-2 was not restarted: .* t-0: "
+    with pytest.raises(DeadlineExceededError, match=rf"^{said}"):
+        restart_spus(Directory(tmp_path), cast("OneShotCalls", Partitions()), lambda _: None)
+    assert bool(stopped) == stops
 
 
 @pytest.mark.parametrize(
