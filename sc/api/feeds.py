@@ -87,6 +87,18 @@ class EventStream:
             except TimeoutError:
                 await self._write(": alive\n\n")
 
+    async def until_set(self, event: asyncio.Event, goes_on: Callable[[], bool]) -> bool:
+        """Wait for an event, with comments meanwhile; False if the stream is not to go on after
+        one of these."""
+        while True:
+            try:
+                async with asyncio.timeout(KEEPALIVE_S):
+                    return await event.wait()
+            except TimeoutError:
+                await self._write(": alive\n\n")
+                if not goes_on():
+                    return False
+
     async def _write(self, text: str) -> None:
         try:
             async with asyncio.timeout(STALLED_S):
@@ -106,11 +118,15 @@ class _AssignmentsText:
 
 
 class Feeds:
-    """The open streams of one server. ``as_now`` gives an object with what is not in the KV."""
+    """The open streams of one server. ``as_now`` gives an object with what is not in the KV;
+    ``is_fresh`` says whether the mirror may be shown, or another SC may know better."""
 
-    def __init__(self, mirror: Mirror, as_now: Callable[[Object], Object]) -> None:
+    def __init__(
+        self, mirror: Mirror, as_now: Callable[[Object], Object], is_fresh: Callable[[], bool]
+    ) -> None:
         self._mirror = mirror
         self._as_now = as_now
+        self._is_fresh = is_fresh
         self._scopes: set[asyncio.Timeout] = set()
         self._ended = False
         self._changes_seen = 0
@@ -130,7 +146,8 @@ class Feeds:
             scope.reschedule(now)
 
     async def assignments(self, request: web.Request, topics: frozenset[str]) -> web.StreamResponse:
-        """The whole assignments of the topics, again after every change that concerns them."""
+        """The whole assignments of the topics, again after every change that concerns them. Ends
+        when the mirror may have missed too much: a mirror that follows nothing never changes."""
 
         async def follow(stream: EventStream) -> None:
             changed = asyncio.Event()
@@ -142,13 +159,14 @@ class Feeds:
             end = self._mirror.feed.listen(note)
             last = ""
             try:
-                while True:
+                following = True
+                while following:
                     changed.clear()
                     current = await self.assignments_text(topics)
                     if current.body != last:
                         last = current.body
                         await stream.send([("assignments", current.text)])
-                    await stream.while_waiting(changed.wait)
+                    following = await stream.until_set(changed, self._is_fresh)
             finally:
                 end()
 

@@ -28,7 +28,7 @@ from sc.api.reads import ObjectReads
 from sc.api.requests import CAUSE_HEADER, Query, read_cause, read_query
 from sc.api.responses import Answer, as_error, http_error
 from sc.api.routes import Operation, Route, routes
-from sc.api.standby import LeaderProxy, is_answered_here, is_too_old
+from sc.api.standby import STALE_MS, LeaderProxy, is_answered_here, is_too_old
 from sc.config import Limits
 from sc.controller import Controller
 from sc.mirror import Mirror
@@ -84,7 +84,7 @@ class PublicServer:
             )
         )
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
-        self.feeds = Feeds(mirror, self._leading.as_now)
+        self.feeds = Feeds(mirror, self._leading.as_now, self._is_fresh)
         self._event_ring = EventRing()
         self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
@@ -165,6 +165,12 @@ class PublicServer:
         if self._leading.services is not None or self._proxy is None:
             return None
         return await self._proxy.known_to_leader(request)
+
+    def _is_fresh(self) -> bool:
+        """Whether no other SC would be asked for what this one's mirror shows."""
+        if self._proxy is None or self._leading.services is not None:
+            return True
+        return self._mirror.stale_ms < STALE_MS
 
     @property
     def held_body_bytes(self) -> int:

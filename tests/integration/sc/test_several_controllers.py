@@ -472,6 +472,37 @@ async def test_given_a_mirror_that_may_have_missed_too_much_then_another_one_is_
     await other.die()
 
 
+async def test_given_assignments_of_an_sc_that_is_cut_off_then_the_stream_ends(
+    nodes: list[RunningNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mirror never changes; whoever asks again gets those that another SC knows."""
+    monkeypatch.setattr("sc.api.feeds.KEEPALIVE_S", 0.1)
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    await eventually(lambda: len(standby.mirror.controllers) == 3)
+    path = "/v1/assignments?watch=true"
+    async with AsyncExitStack() as stack:
+        of_standby, of_leader = [
+            await stack.enter_async_context(one.http.get(f"http://{one.public}{path}"))
+            for one in (standby, leader)
+        ]
+        for stream in (of_standby, of_leader):
+            await _until_line(stream, b"alive")
+        make_stale(standby)
+        # One that leads is asked whatever it has missed: nobody else knows more.
+        make_stale(leader)
+        async with asyncio.timeout(10):
+            while await of_standby.content.readline():
+                pass
+        for _ in range(8):
+            await _until_line(of_leader, b"alive")
+        status, _ = await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
+        assert status == 201
+        await _until_line(of_leader, b'"t"')
+        again = await stack.enter_async_context(standby.http.get(f"http://{standby.public}{path}"))
+        await _until_line(again, b'"t"')
+
+
 async def test_given_nobody_knows_better_then_a_standby_answers_from_what_it_has(
     nodes: list[RunningNode],
 ) -> None:
