@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Any, Final
@@ -37,8 +38,11 @@ MOST_ASKING: Final = 90
 _SAFE: Final = frozenset({"GET", "HEAD"})
 #: A mirror that may have missed so much answers no reads, if that of another SC may.
 STALE_MS: Final = 10_000
-#: How long it is believed that no other SC has a fresher one.
+#: How long it is believed that another SC has no fresher one.
 BELIEVED_MS: Final = 5_000
+#: How long another SC may take before its answer begins: the kernel of a stopped process accepts
+#: connections all the same.
+FRESHER_S: Final = 1.5
 #: How often it is looked whether the SC that was asked still leads.
 LOOK_S: Final = 0.2
 _BY_THE_MIRROR: Final = frozenset(
@@ -108,7 +112,9 @@ class LeaderProxy:
         self._me = me
         self._leader = leader
         self._session: aiohttp.ClientSession | None = None
-        self._none_fresher_until_ms = 0
+        #: Instances of SCs that had nothing fresher, or did not answer, and until when that is
+        #: believed.
+        self._not_fresher: dict[str, int] = {}
         #: How many answers are waited for; not those of streams that have begun.
         self._asking = 0
 
@@ -150,17 +156,17 @@ class LeaderProxy:
                 f" {self._mirror.stale_ms / 1000:.0f} s",
                 retryAfterMs=RETRY_AFTER_MS,
             )
-        now_ms = self._mirror.clock_ms()
-        if now_ms < self._none_fresher_until_ms:
-            return None
+        clock_ms = self._mirror.clock_ms
         for other in [*self._mirror.controllers.values()]:
-            if other.name == self._me:
+            if other.name == self._me or self._not_fresher.get(other.instance, 0) > clock_ms():
                 continue
             with suppress(RunnelError):
-                found = await self._pass_on(request, other)
+                found = await self._pass_on(request, other, FRESHER_S)
                 if found.prepared or found.status < web.HTTPServiceUnavailable.status_code:
                     return found
-        self._none_fresher_until_ms = self._mirror.clock_ms() + BELIEVED_MS
+            now_ms = clock_ms()
+            believed = {sc: until for sc, until in self._not_fresher.items() if until > now_ms}
+            self._not_fresher = believed | {other.instance: now_ms + BELIEVED_MS}
         return None
 
     async def known_to_leader(self, request: web.Request) -> web.StreamResponse | None:
@@ -173,7 +179,9 @@ class LeaderProxy:
             return await self._pass_on(request, leader)
         return None
 
-    async def _pass_on(self, request: web.Request, leader: ControllerEntry) -> web.StreamResponse:
+    async def _pass_on(
+        self, request: web.Request, leader: ControllerEntry, begins_within_s: float | None = None
+    ) -> web.StreamResponse:
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
             self._session = aiohttp.ClientSession(
@@ -208,6 +216,7 @@ class LeaderProxy:
                 self._session.request(
                     request.method, url, headers=headers, data=data, allow_redirects=False
                 ),
+                begins_within_s,
             ) as answer:
                 if answer.content_type == "text/event-stream":
                     asking.close()
@@ -247,17 +256,26 @@ class LeaderProxy:
         self._asking -= 1
 
     async def _while_it_runs(
-        self, asked: ControllerEntry, request: Awaitable[aiohttp.ClientResponse]
+        self,
+        asked: ControllerEntry,
+        request: Awaitable[aiohttp.ClientResponse],
+        begins_within_s: float | None,
     ) -> aiohttp.ClientResponse:
-        """The answer to a request. Raises TimeoutError when the SC that was asked leads
-        no more, although it did: it may stand still for long."""
+        """The answer to a request. Raises TimeoutError when it does not begin in time, and when the
+        SC that was asked leads no more, although it did: it may stand still for long."""
+        clock = asyncio.get_running_loop().time
+        until = math.inf if begins_within_s is None else clock() + begins_within_s
         led = self._is_leader(asked)
         task: asyncio.Future[aiohttp.ClientResponse] = asyncio.ensure_future(request)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=LOOK_S)
-                if not task.done() and led and not self._is_leader(asked):
+                if task.done():
+                    break
+                if led and not self._is_leader(asked):
                     raise TimeoutError("it leads no more")
+                if clock() >= until:
+                    raise TimeoutError(f"nothing within {begins_within_s:g} s")
             return task.result()
         finally:
             task.cancel()

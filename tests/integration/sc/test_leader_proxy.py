@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
+from aiohttp import web
+from aiohttp.test_utils import TestServer, make_mocked_request
 
 from sc.api import standby
 from sc.api.standby import LeaderProxy
 from sc.mirror import Mirror
 from schemas.control.controllers import ControllerEntry
 from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
+from tests.polling import eventually
 from tests.silent_port import silent_port
 
 
@@ -112,3 +115,66 @@ async def test_given_a_leader_that_is_killed_before_it_answers_then_a_write_is_u
     with pytest.raises(DeadlineExceededError, match="whether a write was done is not known"):
         await passed_on(method, f"127.0.0.1:{port}")
     assert asked == 1
+
+
+async def test_given_one_that_stands_still_then_the_next_is_asked_soon_and_it_is_left_alone(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "FRESHER_S", 0.1)
+    monkeypatch.setattr(standby, "LOOK_S", 0.02)
+    now_ms, asked = 0, list[str]()
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="known")
+
+    app = web.Application()
+    app.router.add_get("/v1/topics", answer)
+    async with TestServer(app) as fresh:
+        running = {
+            name: ControllerEntry(
+                name=name, instance=name, public=public, private="", version="", since=""
+            )
+            for name, public in (("a", silent), ("b", "-"), ("c", f"127.0.0.1:{fresh.port}"))
+        }
+        mirror = SimpleNamespace(controllers=running, clock_ms=lambda: now_ms, stale_ms=11_000)
+        proxy = LeaderProxy(cast(Mirror, mirror), "b", lambda: None)
+        pass_on = proxy._pass_on
+
+        async def noted(
+            request: web.Request, other: ControllerEntry, within_s: float
+        ) -> web.StreamResponse:
+            asked.append(other.name)
+            return await pass_on(request, other, within_s)
+
+        monkeypatch.setattr(proxy, "_pass_on", noted)
+        for at_ms in (0, 4_999, 5_000):
+            now_ms = at_ms
+            async with asyncio.timeout(5):
+                found = await proxy.fresher(make_mocked_request("GET", "/v1/topics"))
+            assert found is not None
+            assert found.status == 200
+        assert asked == ["a", "c", "c", "a", "c"]
+        await proxy.close()
+
+
+async def test_given_one_that_stands_still_then_it_is_left_alone_while_the_next_is_asked(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "FRESHER_S", 0.1)
+    monkeypatch.setattr(standby, "LOOK_S", 0.02)
+    running = {
+        name: ControllerEntry(
+            name=name, instance=name, public=silent, private="", version="", since=""
+        )
+        for name in ("a", "c")
+    }
+    mirror = SimpleNamespace(controllers=running, clock_ms=lambda: 0, stale_ms=11_000)
+    proxy = LeaderProxy(cast(Mirror, mirror), "b", lambda: None)
+    request = make_mocked_request("GET", "/v1/topics")
+    async with asyncio.timeout(5):
+        asking = asyncio.create_task(proxy.fresher(request))
+        await eventually(lambda: list(proxy._not_fresher) == ["a"])
+        assert await proxy.fresher(request) is None
+        assert await asking is None
+        assert await proxy.fresher(request) is None
+    await proxy.close()
