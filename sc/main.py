@@ -150,7 +150,7 @@ async def _serve_in_turn(
 
     facts = FactsPort()
     spus = PrivatePort(lambda: None if (found := leader()) is None else found.private)
-    office = LocalOffice(me)
+    office = LocalOffice(me, shared=True)
     proxy = LeaderProxy(mirror, me.name, leader)
     server = _server(config, mirror, office, logs, proxy)
     async with _serving(config, spus, server, facts) as (public, private):

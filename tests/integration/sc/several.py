@@ -105,7 +105,7 @@ async def running_node(
         me = ControllerEntry(
             name="?", public="?", private="?", version="test", since="-", instance="i"
         )
-        office = LocalOffice(me)
+        office = LocalOffice(me, shared=True)
         proxy = LeaderProxy(mirror, f"sc-{private}", leader)
         server = PublicServer(mirror, office, "test", proxy=proxy)
         runner, public = await start_public_server(server, "127.0.0.1", 0)
