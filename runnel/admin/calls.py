@@ -59,6 +59,8 @@ SILENT_WAIT_S: Final = 3.0
 _NUMBER: Final = re.compile(r"\d+")
 #: How long after an answer that did not come a repeatable request is sent again.
 UNKNOWN_S: Final = 0.5
+#: Methods of requests that change nothing.
+SAFE: Final = frozenset({"GET"})
 #: The header with what the SC warns of, once for each warning.
 WARNING_HEADER: Final = "Warning"
 
@@ -136,9 +138,11 @@ class ScCalls(ABC):
         """The JSON of an answer, None if it has none. Waits while no SC leads, or a stream is being
         created, at most for `NOT_READY_S`. Raises the error that the SC sent, or UnreachableError.
 
-        ``path`` is percent-encoded, as `object_path` gives it. ``repeatable``: the SC takes the
-        same request twice for one, so it is sent again if it is not known whether the first one was
-        carried out, as when the SC that led stands still.
+        ``path`` is percent-encoded, as `object_path` gives it. A question is asked of one SC after
+        the other. Whatever else an SC was sent and did not answer may have been carried out, and
+        no other SC gets it then: somebody may have made the object anew, or have written it, since.
+        ``repeatable``: the same request twice is as good as once, so it is sent again if it is not
+        known whether the first one was carried out, as when the SC that led stands still.
         """
         data = None if body is None else json.dumps(body).encode()
         began_s = time.monotonic()
@@ -182,9 +186,9 @@ class ScCalls(ABC):
             except UnreachableError as error:
                 failures.append(error)
                 self._answered_s = -FRESH_S
-                if method == "POST" and not isinstance(error, NotConnectedError):
+                if method not in SAFE and not isinstance(error, NotConnectedError):
                     # The SC may have carried it out: asking another SC could do it twice.
-                    break
+                    raise none_answers(failures, written=True) from error
                 continue
             self._prefer(address)
             return answer
@@ -325,16 +329,20 @@ def unreachable(address: Address, why: str, *, connected: bool = True) -> Unreac
     return kind(_no_answer(f"{address} ({why})"), address=str(address), why=why)
 
 
-def none_answers(failures: Sequence[UnreachableError]) -> UnreachableError:
+def none_answers(
+    failures: Sequence[UnreachableError], *, written: bool = False
+) -> UnreachableError:
     """The error for SCs of which none answered, with what is wrong at each address; the first one
-    if that was not `unreachable`. A NotConnectedError only if nothing was sent to any of them."""
-    if len(failures) < 2:
+    if that was not `unreachable`. A NotConnectedError only if nothing was sent to any of them.
+    ``written``: the last one was sent what changes something."""
+    if len(failures) < 2 and not written:
         return failures[0] if failures else UnreachableError("no address of an SC is known")
     found = dict[str, list[str]]()
     for failure in failures:
         if (why := failure.details.get("why")) is not None:
             found.setdefault(why, []).append(failure.details["address"])
-    message = _no_answer(", ".join(f"{' and '.join(at)} ({why})" for why, at in found.items()))
+    where = ", ".join(f"{' and '.join(at)} ({why})" for why, at in found.items())
+    message = _unknown_outcome(where) if written else _no_answer(where)
     sent = any(not isinstance(failure, NotConnectedError) for failure in failures)
     kind = UnreachableError if sent else NotConnectedError
     return kind(message if "why" in failures[0].details else failures[0].message)
@@ -342,6 +350,13 @@ def none_answers(failures: Sequence[UnreachableError]) -> UnreachableError:
 
 def _no_answer(where: str) -> str:
     return f"no SC answers at {where}; is the cluster running? runnel cluster status"
+
+
+def _unknown_outcome(where: str) -> str:
+    return (
+        f"no SC answers at {where}, and whether this was done is not known: look with runnel get or"
+        " describe, then repeat it if it was not"
+    )
 
 
 def refusal(address: Address, status: int, reason: str | None, body: bytes) -> RunnelError:

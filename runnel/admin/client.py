@@ -108,7 +108,11 @@ class Admin(ObjectReads):
         obj = wanted if isinstance(wanted, Object) else parse_object(wanted)
         self._written(obj.name)
         answer = await self._sc.call(
-            "POST", f"/v1/{obj.PLURAL}", body=_writable(obj), query=_DRY if dry_run else None
+            "POST",
+            f"/v1/{obj.PLURAL}",
+            body=_writable(obj),
+            query=_DRY if dry_run else None,
+            repeatable=dry_run,
         )
         return parse_answer(type(obj), answer)
 
@@ -164,7 +168,9 @@ class Admin(ObjectReads):
         query = {**({"force": "true"} if force else {}), **(_DRY if dry_run else {})}
         cls = find_kind(kind)
         self._written(name)
-        answer = await self._sc.call("DELETE", object_path(cls, name), query=query or None)
+        answer = await self._sc.call(
+            "DELETE", object_path(cls, name), query=query or None, repeatable=dry_run
+        )
         return parse_answer(cls, answer)
 
     def stream(self, name: str) -> StreamAdmin:
@@ -330,6 +336,7 @@ class Admin(ObjectReads):
             body=body,
             query=_DRY if dry_run else None,
             content_type=content_type,
+            repeatable=dry_run,
         )
         return parse_answer(cls, answer)
 

@@ -23,6 +23,7 @@ from runnel.admin.calls import (
     BY_HEADER,
     HEALTH,
     REQUEST_TIMEOUT_S,
+    SAFE,
     SILENT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
@@ -58,6 +59,7 @@ class ScClient(ScCalls):
             connector=aiohttp.TCPConnector(socket_factory=_new_socket),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_S),
             headers={BY_HEADER: self.by, **UNKNOWN_FIELDS},
+            middlewares=(_once,),
         )
 
     async def close(self) -> None:
@@ -180,6 +182,25 @@ class ScClient(ScCalls):
                         yield event
 
 
+class _BrokenError(aiohttp.ClientError):
+    """The SC broke the connection after it was sent what changes something."""
+
+
+async def _once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send what changes something once: aiohttp sends PUT and DELETE again by itself when the
+    connection breaks."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method in SAFE:
+            raise
+        raise _BrokenError from error
+
+
 def _new_socket(info: AddrInfoType) -> socket.socket:
     """A socket that breaks soon when the network no longer carries to the SC: a request that waits
     for an answer then fails, and the next one gets a connection that works."""
@@ -207,7 +228,7 @@ def _asking(address: Address) -> Iterator[None]:
         raise unreachable(address, why, connected=False) from None
     except (aiohttp.ClientResponseError, aiohttp.http_exceptions.HttpProcessingError):
         raise not_an_sc(address, "it does not speak HTTP") from None
-    except (aiohttp.ClientPayloadError, ConnectionError):
+    except (aiohttp.ClientPayloadError, ConnectionError, _BrokenError):
         raise unreachable(address, "the connection broke") from None
     except RecursionError:
         # Without its cause: that one is a thousand frames long.

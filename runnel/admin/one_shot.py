@@ -27,6 +27,7 @@ from runnel.admin.calls import (
     HEALTH,
     JSON,
     REQUEST_TIMEOUT_S,
+    SAFE,
     SILENT_S,
     UNKNOWN_FIELDS,
     WARNING_HEADER,
@@ -91,10 +92,11 @@ class OneShotCalls:
         """Arguments as of `ScCalls.parse`. It sends nothing before the first call."""
         self._calls = _BlockingCalls.parse(address, by)
 
-    def call(self, method: str, path: str, *, body: Any = None) -> Any:
-        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError."""
+    def call(self, method: str, path: str, *, body: Any = None, repeatable: bool = False) -> Any:
+        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError.
+        ``repeatable``: as of `ScCalls.call`."""
         try:
-            return _result(self._calls.call(method, path, body=body))
+            return _result(self._calls.call(method, path, body=body, repeatable=repeatable))
         except _UnusualAnswerError as error:
             why = "its answer is no plain JSON" if error.__cause__ is None else str(error.__cause__)
             raise not_an_sc(self._calls.address, why) from error
@@ -123,7 +125,7 @@ class _BlockingCalls(ScCalls):
         connection = http.client.HTTPConnection(
             address.host, address.port, timeout=_CONNECT_TIMEOUT_S
         )
-        with closing(connection), _asking(address):
+        with closing(connection), _asking(address, method):
             _connect(connection, address)
             with _ended_after(connection.sock, REQUEST_TIMEOUT_S):
                 connection.request(method, target, data, headers)
@@ -190,11 +192,13 @@ def _connect(connection: http.client.HTTPConnection, address: Address) -> None:
     try:
         connection.connect()
     except TimeoutError:
-        raise
+        raise unreachable(address, "no answer in time", connected=False) from None
     except socket.gaierror as error:
-        raise unreachable(address, f"host {address.host!r} is not known") from error
+        why = f"host {address.host!r} is not known"
+        raise unreachable(address, why, connected=False) from error
     except OSError as error:
-        raise unreachable(address, os.strerror(error.errno or 0).lower()) from error
+        why = os.strerror(error.errno or 0).lower()
+        raise unreachable(address, why, connected=False) from error
     connection.sock.settimeout(REQUEST_TIMEOUT_S)
 
 
@@ -228,12 +232,17 @@ def _ended_after(connected: socket.socket, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _asking(address: Address) -> Iterator[None]:
-    """Turns network errors on the way to an SC into UnreachableError with the reason."""
+def _asking(address: Address, method: str) -> Iterator[None]:
+    """Turns network errors on the way to an SC into UnreachableError with the reason, those of
+    questions only where the client that can do more need not ask again."""
     try:
         yield
     except TimeoutError:
         raise unreachable(address, "no answer in time") from None
+    except (ConnectionError, http.client.IncompleteRead) as error:
+        if method in SAFE:
+            raise _UnusualAnswerError from error
+        raise unreachable(address, "the connection broke") from None
     except (http.client.HTTPException, OSError, ValueError, RecursionError) as error:
         raise _UnusualAnswerError from error
 

@@ -121,7 +121,8 @@ class StreamAdmin:
         stream, ConflictError if the stream takes no more subscribers."""
         path = object_path(Stream, self.name, _subscriber(group))
         try:
-            await self._sc.call("PUT", path, body=Published(cut=str(cut)).to_json())
+            body = Published(cut=str(cut)).to_json()
+            await self._sc.call("PUT", path, body=body, repeatable=True)
         except ConflictError as error:
             if error.details.get("further"):
                 return False
@@ -131,7 +132,8 @@ class StreamAdmin:
     async def unsubscribe(self, group: str) -> None:
         """Have retention wait for a reader group no more; nothing if it does not. Raises
         NotFoundError."""
-        await self._sc.call("DELETE", object_path(Stream, self.name, _subscriber(group)))
+        path = object_path(Stream, self.name, _subscriber(group))
+        await self._sc.call("DELETE", path, repeatable=True)
 
     async def _truncate(self, cut: StreamCut, timeout: float) -> StreamRequest:
         body = TruncateRequest(id=uuid.uuid4().hex, cut=str(cut))

@@ -179,7 +179,10 @@ def _sender(name: str, address: str) -> Callable[[PipelineReport], Pipeline]:
     path = object_path(Pipeline, name, "status")
 
     def send(report: PipelineReport) -> Pipeline:
-        return parse_answer(Pipeline, calls.call("PUT", path, body=report.to_json()))
+        # Twice, it must not take over from a run that has done so since.
+        again = not report.take_over
+        answer = calls.call("PUT", path, body=report.to_json(), repeatable=again)
+        return parse_answer(Pipeline, answer)
 
     return send
 

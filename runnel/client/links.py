@@ -181,17 +181,17 @@ class Links(Admin):
         return None if rows is None else ReadColumns(rows)
 
     async def _make_archive(self) -> None:
-        await self._sc.call("PUT", "/v1/system-topics/archive")
+        await self._sc.call("PUT", "/v1/system-topics/archive", repeatable=True)
         self._leaders.forget(ARCHIVE)
 
     async def _make_states(self) -> None:
-        await self._sc.call("PUT", "/v1/system-topics/states")
+        await self._sc.call("PUT", "/v1/system-topics/states", repeatable=True)
         self._leaders.forget(STATES)
 
     async def _make_groups(self) -> None:
-        await self._sc.call("PUT", "/v1/system-topics/groups")
+        await self._sc.call("PUT", "/v1/system-topics/groups", repeatable=True)
         self._leaders.forget(GROUPS)
 
     async def _make_positions(self) -> None:
-        await self._sc.call("PUT", "/v1/system-topics/positions")
+        await self._sc.call("PUT", "/v1/system-topics/positions", repeatable=True)
         self._leaders.forget(POSITIONS)

@@ -5,22 +5,32 @@ calls where an SC stands still: the next one is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 
 from runnel.admin import calls
 from runnel.admin.calls import NotConnectedError, Presence, ScCalls, not_an_sc, unreachable
+from runnel.admin.client import Admin
+from runnel.admin.http import ScClient
+from runnel.cli.pipelines import _sender
+from runnel.client.links import Links
+from runnel.manifests import Topic
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import (
     DeadlineExceededError,
+    NotFoundError,
     NotReadyError,
     RunnelError,
     UnreachableError,
 )
+from schemas.objects.pipeline import PipelineReport, ReportedState
+from schemas.streams.cuts import StreamCut
 from tests.unit.runnel.conftest import World
 
 BUSY = NotReadyError("no SC leads at the moment", retryAfterMs=200)
@@ -100,7 +110,6 @@ def test_given_nobody_is_elected_then_the_error_comes_in_time() -> None:
     [
         pytest.param(NotReadyError("the SC is starting"), id="given-another-reason"),
         pytest.param(NotReadyError("x", retryAfterMs="soon"), id="given-a-time-that-is-none"),
-        pytest.param(UnreachableError("it broke"), id="given-a-post-that-may-have-been-done"),
     ],
 )
 def test_given_another_error_then_it_is_raised_at_once(error: RunnelError) -> None:
@@ -111,15 +120,52 @@ def test_given_another_error_then_it_is_raised_at_once(error: RunnelError) -> No
     assert scripted.asked == ["a"]
 
 
+WRITES = ["POST", "PUT", "PATCH", "DELETE"]
+
+
+@pytest.mark.parametrize("method", WRITES)
+@pytest.mark.parametrize(
+    "before", [[], [BUSY], [NotConnectedError("connection refused"), BUSY]], ids=["", "2nd", "3rd"]
+)
+def test_given_a_write_that_may_have_been_done_then_no_other_sc_gets_it(
+    method: str, before: list[RunnelError]
+) -> None:
+    """Another one would delete what somebody has made anew since, or undo another's write."""
+    broke = unreachable(parse_addresses("a:1")[0], "the connection broke")
+    scripted = ScriptedCalls(*before, broke, BUSY, "done")
+    with pytest.raises(UnreachableError) as raised:
+        result_of(scripted, method)
+    assert not isinstance(raised.value, NotConnectedError)
+    assert raised.value.message == (
+        "no SC answers at a:1 (the connection broke), and whether this was done is not known: look"
+        " with runnel get or describe, then repeat it if it was not"
+    )
+    assert len(scripted.asked) == len(before) + 1
+
+
+@pytest.mark.parametrize("method", WRITES)
+def test_given_a_write_that_nobody_got_then_the_next_sc_gets_it(method: str) -> None:
+    scripted = ScriptedCalls(NotConnectedError("connection refused"), "done")
+    assert result_of(scripted, method) == "done"
+    assert scripted.asked == ["a", "b"]
+
+
+def test_given_a_question_without_an_answer_then_the_next_sc_is_asked() -> None:
+    scripted = ScriptedCalls(UnreachableError("it broke"), "done")
+    assert result_of(scripted, "GET") == "done"
+    assert scripted.asked == ["a", "b"]
+
+
 UNKNOWN = DeadlineExceededError("whether a write was done is not known")
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("error", [UNKNOWN, UnreachableError("it broke")], ids=["proxied", "own"])
 def test_given_a_repeatable_request_then_it_is_sent_until_its_outcome_is_known(
-    error: RunnelError,
+    error: RunnelError, method: str
 ) -> None:
     scripted = ScriptedCalls(error, BUSY, error, "done")
-    asked = scripted.call("POST", "/v1/streams/s/one/seal", repeatable=True)
+    asked = scripted.call(method, "/v1/streams/s/one/seal", repeatable=True)
     assert asyncio.run(asked) == "done"
     assert scripted.pauses == [0.5, 0.2, 0.5]
     late = ScriptedCalls(error)
@@ -304,3 +350,65 @@ async def test_given_an_election_then_what_only_the_leader_knows_is_waited_for(
     asyncio.get_running_loop().call_later(0.05, setattr, world.sc, "leads", True)
     found = await world.cluster.divergent_spus()
     assert ([one.spu for one in found], world.sc.leads) == ([3], True)
+
+
+BROKE = UnreachableError("it broke")
+CUT = StreamCut("s/one", uuid4().hex, {0: 0})
+REPORT = PipelineReport(run_id="the-first-run", host="h", state=ReportedState.INIT)
+
+
+def _sent(scripted: ScriptedCalls, report: PipelineReport) -> object:
+    class Calls:
+        def __init__(self, *_arguments: object) -> None:
+            pass
+
+        def call(self, *arguments: Any, **options: Any) -> Any:
+            return asyncio.run(scripted.call(*arguments, **options))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("runnel.admin.one_shot.OneShotCalls", Calls)
+        patch.setattr("runnel.admin.calls.parse_answer", lambda _cls, answer: answer)
+        return _sender("p", "a:1")(report)
+
+
+def _admin(scripted: ScriptedCalls) -> Admin:
+    return Admin(cast(ScClient, scripted))
+
+
+def _made(scripted: ScriptedCalls, make: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    links = SimpleNamespace(_sc=scripted, _leaders=SimpleNamespace(forget=lambda _name: None))
+    asyncio.run(make(links))
+
+
+@pytest.mark.parametrize(
+    ("call", "again"),
+    [
+        (lambda sc: asyncio.run(_admin(sc).delete("topic", "t", dry_run=True)), True),
+        (lambda sc: asyncio.run(_admin(sc).delete("topic", "t")), False),
+        (lambda sc: asyncio.run(_admin(sc).patch("topic", "t", {}, dry_run=True)), True),
+        (lambda sc: asyncio.run(_admin(sc).patch("topic", "t", {})), False),
+        (lambda sc: asyncio.run(_admin(sc).create(Topic("t"), dry_run=True)), True),
+        (lambda sc: asyncio.run(_admin(sc).create(Topic("t"))), False),
+        (lambda sc: asyncio.run(_admin(sc).stream("s/one").subscribe("g", CUT)), True),
+        (lambda sc: asyncio.run(_admin(sc).stream("s/one").unsubscribe("g")), True),
+        (lambda sc: _sent(sc, REPORT), True),
+        # It would take over from a run that has done so since.
+        (lambda sc: _sent(sc, REPORT.model_copy(update={"take_over": True})), False),
+        *(
+            (partial(_made, make=make), True)
+            for make in (
+                Links._make_archive,
+                Links._make_states,
+                Links._make_groups,
+                Links._make_positions,
+            )
+        ),
+    ],
+)
+def test_what_is_as_good_twice_is_sent_again(
+    call: Callable[[ScriptedCalls], object], again: bool
+) -> None:
+    scripted = ScriptedCalls(BROKE, NotFoundError("it came through"))
+    with suppress(NotFoundError, UnreachableError):
+        call(scripted)
+    assert len(scripted.asked) == (2 if again else 1)

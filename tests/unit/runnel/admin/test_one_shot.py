@@ -12,6 +12,7 @@ import pytest
 
 from runnel.admin import one_shot, reads
 from runnel.admin.blocking import administer
+from runnel.admin.calls import NotConnectedError
 from runnel.admin.one_shot import OneShotCalls, OneShotReads
 from runnel.loop_thread import LoopThread
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError, UnreachableError
@@ -268,3 +269,68 @@ def test_given_nobody_then_a_call_is_unreachable() -> None:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(UnreachableError, match="refused"):
             OneShotCalls(f"127.0.0.1:{taken.getsockname()[1]}").call("GET", "/health")
+
+
+@contextmanager
+def dying() -> Iterator[tuple[str, list[str]]]:
+    """The address of an SC that answers questions, and is killed by whatever changes something,
+    and the methods that it was asked by."""
+    methods: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve(connection: socket.socket) -> None:
+            with connection:
+                while request := connection.recv(65_536):
+                    methods.append(request.decode().split(" ", 1)[0])
+                    if methods[-1] != "GET":
+                        return
+                    connection.sendall(response("200 OK", b"{}"))
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    made, _ = listener.accept()
+                    threading.Thread(target=serve, args=[made], daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", methods
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["one-shot", "connected"])
+def test_given_an_sc_that_dies_of_a_delete_then_neither_it_nor_another_one_gets_it_again(
+    sc: FakeSc, connected: bool
+) -> None:
+    with dying() as (address, methods):
+        addresses = f"{address},{sc.address}"
+        if connected:
+            with administer(addresses) as client:
+                found = error_of(lambda: client.delete("topics", "orders"))
+        else:
+            calls = OneShotCalls(addresses)
+            found = error_of(lambda: calls.call("DELETE", "/v1/topics/orders"))
+    assert isinstance(found, UnreachableError)
+    assert found.message.startswith(
+        f"no SC answers at {address} (the connection broke), and whether this was done is not known"
+    )
+    # The first question looks whether it answers at all; the connection is used again.
+    assert methods == ["GET", "DELETE"]
+    assert OneShotReads(sc.address).get("topics", "orders").name == "orders"
+
+
+def test_given_nobody_at_the_first_address_then_a_write_goes_to_the_next(sc: FakeSc) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        calls = OneShotCalls(f"127.0.0.1:{taken.getsockname()[1]},{sc.address}")
+        # As if it had answered a moment ago, so that nobody looks again.
+        calls._calls._prefer(calls._calls.address)
+        topic = calls.call("GET", "/v1/topics/orders")
+        calls._calls._addresses.reverse()
+        assert calls.call("PUT", "/v1/topics/orders", body=topic)["metadata"]["name"] == "orders"
+        alone = OneShotCalls(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(NotConnectedError):
+            alone.call("PUT", "/v1/topics/orders", body=topic)
