@@ -62,12 +62,13 @@ class HeldReplicas:
         self._writer = JournalWriter(self._journal, self._storage)
         return self._journal, self._writer
 
-    async def close_journal(self, *, clean: bool) -> None:
-        """Write the waiting journal entries, and note a ``clean`` stop in the directory."""
+    async def close_journal(self, is_clean: Callable[[], bool]) -> None:
+        """Write the waiting journal entries. If ``is_clean`` says so then, note a clean stop in the
+        directory."""
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
-            if self._directory is not None and clean:
+            if self._directory is not None and is_clean():
                 await self.on_disk(self._directory.record_stop)
 
     def close_directory(self) -> None:

@@ -160,10 +160,9 @@ class ReplicaHost:
         self._ticker = self._scrubbing = None
         await self._checkpoints.close()
         async with self._lock:
-            replicas = self._replicas.values()
-            clean = not any(replica.is_halted for replica in replicas)
+            replicas = tuple(self._replicas.values())
             await asyncio.gather(*(replica.close() for replica in replicas))
-            await self._held.close_journal(clean=clean)
+            await self._held.close_journal(lambda: all(replica.is_kept for replica in replicas))
             self.read_threads.shutdown()
             self.client_reads.shutdown()
             self._storage.shutdown()

@@ -90,9 +90,11 @@ class ReplicaRecovery:
             replica = self._held.replicas.get(uid)
             if replica is None or not replica.awaits_room:
                 return
-            # Its last hard state must be in the journal before the entry is read.
+            # Its last hard state must be in the journal before the entry is read. It may become
+            # unfit as it is closed.
             await replica.recorded()
             await replica.close()
+            await replica.recorded()
             await self.recover([uid])
             # If it could not be read, the halted replica stays until the next attempt.
             self._held.unreadable.pop(uid, None)

@@ -181,8 +181,7 @@ class ReplicaAppends:
             # It serves on: nothing was appended, and the log is as it was.
             raise self._context.space.refuse(error) from error
         except OSError as error:
-            # Nothing that was acknowledged is lost: a restart finds the log fit.
-            runner.halt(f"a write failed: {error}", error)
+            runner.write_failed(error)
             raise self._preconditions.failure or error from error
         counters = self._context.counters
         counters.append.observe(perf_counter() - began_s)

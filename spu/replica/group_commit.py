@@ -54,6 +54,8 @@ class GroupCommit:
         self._retiring: set[asyncio.Future[RetiredFiles]] = set()
         self._stopped = False
         self._held = False
+        #: Whether a run failed: what was written since the one before may not be on the disk.
+        self.broken = False
 
     def wake(self) -> None:
         """Something was written. The run begins after the events that the loop already has, so
@@ -122,7 +124,7 @@ class GroupCommit:
         self._running = None
         error = run.exception()
         if error is not None:
-            self._stopped = True
+            self._stopped = self.broken = True
             self._failed(error)
             return
         self._took.observe(run.result())

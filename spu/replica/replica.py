@@ -177,6 +177,13 @@ class Replica:
         return isinstance(self._runner.halted, StorageFailedError)
 
     @property
+    def is_kept(self) -> bool:
+        """Once it is closed and the journal is written: whether all that it holds is on the disk,
+        or the journal says that it may not be."""
+        is_unfit = self.entry.hard_state.unfit is not None
+        return is_unfit or not (self.is_halted or self._runner.commit.broken)
+
+    @property
     def awaits_room(self) -> bool:
         """Whether a full disk or another shortage halted it, so that it may be opened again."""
         return self._runner.awaits_room

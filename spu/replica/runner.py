@@ -13,7 +13,8 @@ A replica stops if something cannot be made durable. A failed fsync or damage ma
 restarts, until it is repaired from its leader. A failed write, or a journal that cannot be written,
 halts it until the SPU is restarted: what the disk holds is in order. The host reopens a replica
 that a full disk or another shortage halted (`awaits_room`), as a restart would. A halted replica
-still learns what the SC says.
+still learns what the SC says, and becomes unfit if an fsync fails that had begun before, or as it
+is closed.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ from spu.replication.state import (
     recovered,
 )
 from spu.storage.data_dir import PartitionMeta, new_storage_id
-from spu.storage.durable import is_shortage
+from spu.storage.durable import FsyncFailedError, is_shortage
 from spu.storage.journal import JournalChange, JournalEntry
 from spu.storage.log import PartitionLog
 from spu.storage.recovery import RecoveredLog
@@ -168,6 +169,7 @@ class ReplicaRunner:
         self._write: asyncio.Future[None] | None = None
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
         self._working: asyncio.Task[None] | None = None
+        self._closed = False
 
     # State
 
@@ -311,10 +313,21 @@ class ReplicaRunner:
         if is_shortage(cause):
             self.halt(reason, cause)
             return
+        if self._closed:
+            # It may have been opened again, or be deleted: its entry is not its own any more.
+            return
         if self.unfit is not None:
             _log.error("replica is still unfit", partition=self.meta.name, reason=reason)
         self.commit.stop()
         self.step(Failed(reason))
+
+    def write_failed(self, error: OSError) -> None:
+        """Halt, because a full disk loses nothing that was acknowledged; or become unfit, if what
+        was written before could not be synced."""
+        if isinstance(error, FsyncFailedError):
+            self.fail(f"an fsync failed: {error}", error)
+        else:
+            self.halt(f"a write failed: {error}", error)
 
     def halt(self, error: str | RunnelError, cause: BaseException | None = None) -> None:
         """Stop serving and replicating until it is reopened: what the disk holds is in order."""
@@ -342,6 +355,9 @@ class ReplicaRunner:
             await self.commit.finish()
         self.commit.stop()
         await self.commit.quiet()
+        if keep and self.unfit is None and (failure := self.log.failed_sync) is not None:
+            self.fail(f"an fsync failed: {failure}", failure)
+        self._closed = True
         self.log.close()
 
     # The core's inputs and outputs
@@ -372,19 +388,21 @@ class ReplicaRunner:
 
     def _step_core(self, event: Input) -> None:
         if self.halted is not None and not isinstance(
-            event, PartitionUpdated | Unassigned | HardStatePersisted
+            event, PartitionUpdated | Unassigned | HardStatePersisted | Failed
         ):
             return
         self.state, outputs = step(self.state, event, self._context.clock_ms())
         self._note_refused_cut()
+        failed = False
         for output in outputs:
-            if self.halted is not None and not isinstance(output, PersistHardState):
+            stopped = failed or self.halted is not None
+            if stopped and not isinstance(output, PersistHardState):
                 continue
             try:
                 self._apply(output)
             except OSError as error:
-                # A full disk loses nothing that was acknowledged.
-                self.halt(f"a write failed: {error}", error)
+                failed = True
+                self.write_failed(error)
             except RunnelError as error:
                 self.halt(f"the leader sent batches that do not fit this log: {error.message}")
 

@@ -5,7 +5,9 @@ its directory is fsynced: a reader finds the old content or the new one, and not
 Documents carry their length and a CRC32C; a mismatch is reported as damage, and nothing is guessed.
 Nothing here retries: after an error of the disk, the caller stops. A full disk, a quota, and a
 process without descriptors or memory are no errors of the disk (`is_shortage`): they pass, and say
-nothing about what the disk holds.
+nothing about what the disk holds. A failed fsync of a log is never one of them, whatever it says
+(`FsyncFailedError`): the kernel may have dropped what it was to write, and another fsync would
+succeed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SHORTAGES: Final = _NO_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 #: Suffix of files that are being written; a process that opens a directory may delete them.
 UNFINISHED: Final = ".unfinished"
+
+
+class FsyncFailedError(OSError):
+    """Nobody knows what the disk holds of a log; ``errno`` is that of its fsync."""
 
 
 def is_no_room(error: BaseException | None) -> bool:
@@ -51,6 +57,26 @@ def sync_directory(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_log_file(fd: int) -> None:
+    """As `sync_file`, of a file that is written in place. Raises FsyncFailedError."""
+    try:
+        sync_file(fd)
+    except OSError as error:
+        raise FsyncFailedError(error.errno, error.strerror) from error
+
+
+def sync_log_directory(path: Path) -> None:
+    """As `sync_directory`, of names that are not given again. Raises FsyncFailedError, and OSError
+    if the directory cannot be opened."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise FsyncFailedError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(fd)
 
@@ -112,7 +138,8 @@ def read_document(path: Path) -> dict[str, Any] | None:
 
 
 def _errno(error: BaseException | None) -> int | None:
-    """The number of the first OSError among ``error`` and its causes."""
+    """The number of the first OSError among ``error`` and its causes; None if there is none, or if
+    that is a failed fsync."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__
-    return None if error is None else error.errno
+    return None if error is None or isinstance(error, FsyncFailedError) else error.errno

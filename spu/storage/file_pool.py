@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from schemas.wire.batch import Buffer
-from spu.storage.durable import sync_file, write_all
+from spu.storage.durable import FsyncFailedError, sync_log_file, write_all
 
 DEFAULT_CAPACITY: Final = 256
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
@@ -92,6 +92,10 @@ class FilePool:
         with self.open(path) as fd:
             os.ftruncate(fd, size)
 
+    def failure(self, path: str) -> OSError | None:
+        """Why the pool could not sync what was written to ``path``; None if it could."""
+        return self._failed.get(path)
+
     def release(self, path: str) -> None:
         """All that was written to ``path`` is durable, or no longer needed."""
         with self._lock:
@@ -121,7 +125,7 @@ class FilePool:
         while True:
             with self._lock:
                 if (failure := self._failed.get(path)) is not None:
-                    raise OSError(failure.errno, failure.strerror, path)
+                    raise FsyncFailedError(failure.errno, failure.strerror, path)
                 file = self._files.get(path)
                 if file is not None and not flags & os.O_EXCL:
                     return self._used(file)
@@ -169,7 +173,7 @@ class FilePool:
         """Give back the descriptor of a held file, which the caller uses."""
         writes, failure = file.writes, None
         try:
-            sync_file(file.fd)
+            sync_log_file(file.fd)
         except OSError as error:
             failure = error
         with self._lock:

@@ -45,7 +45,12 @@ from spu.replication.producer_state import (
     with_last_id,
 )
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
-from spu.storage.durable import is_no_room, sync_directory, sync_file
+from spu.storage.durable import (
+    is_no_room,
+    sync_directory,
+    sync_log_directory,
+    sync_log_file,
+)
 from spu.storage.file_pool import FilePool
 from spu.storage.index import write_index
 from spu.storage.lifecycle import segment_infos
@@ -149,6 +154,13 @@ class PartitionLog(ReadableLog):
             or bool(self._unsynced)
             or self._awaits_checkpoint
         )
+
+    @property
+    def failed_sync(self) -> OSError | None:
+        """Why a file with its records could not be synced to make room for other open files, if
+        nobody has used the file since."""
+        found = (self._files.failure(segment.path) for segment in self._segments)
+        return next((error for error in found if error is not None), None)
 
     @property
     def is_checkpointed(self) -> bool:
@@ -516,9 +528,9 @@ class PartitionLog(ReadableLog):
         for segment in segments:
             if segment in self._unsynced or (self._holds and segment is self._segments[-1]):
                 with self._files.open(segment.path) as fd:
-                    sync_file(fd)
+                    sync_log_file(fd)
         if self._new_names:
-            sync_directory(self.directory)
+            sync_log_directory(self.directory)
 
     def _replace(self, segments: tuple[Segment, ...], checkpoint: Checkpoint) -> None:
         """Become the log that ``checkpoint`` describes: ``segments``, the last one cut."""

@@ -42,7 +42,14 @@ from spu.storage.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from spu.storage.durable import UNFINISHED, is_shortage, sync_directory, sync_file
+from spu.storage.durable import (
+    UNFINISHED,
+    is_shortage,
+    sync_directory,
+    sync_file,
+    sync_log_directory,
+    sync_log_file,
+)
 from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
 from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, bases_of, find_batch, scan
 from spu.storage.truncated_segments import (
@@ -394,13 +401,13 @@ class Recovery:
             if segment.base_offset >= self._checkpoint.segment:
                 fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
                 try:
-                    sync_file(fd)
+                    sync_log_file(fd)
                 finally:
                     os.close(fd)
                 if segment is not log.segments[-1] and segment.index is not None:
                     write_index(segment.index_path, segment.summary(), segment.index.to_bytes())
                     segment.index = None
-        sync_directory(self._directory)
+        sync_log_directory(self._directory)
         known = self._trusted and self._checkpoint.history_known
         if log.beyond_checkpoint >= VERIFY_AGAIN_BYTES or log.cut_bytes or not known:
             active = log.segments[-1] if log.segments else None

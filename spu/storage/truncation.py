@@ -22,7 +22,7 @@ from schemas.errors import InvalidRequestError
 from schemas.replacing import replace
 from spu.replication.producer_state import ProducerSnapshot, ProducerTable
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
-from spu.storage.durable import sync_directory, sync_file
+from spu.storage.durable import sync_log_directory, sync_log_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import SparseIndex
 from spu.storage.reader import LogReader
@@ -111,10 +111,10 @@ def finish_cut(directory: Path, checkpoint: Checkpoint) -> Checkpoint:
                 Segment(str(directory), base, base).remove()
         last.index_path.unlink(missing_ok=True)
         os.ftruncate(fd, cut_at)
-        sync_file(fd)
+        sync_log_file(fd)
     finally:
         os.close(fd)
-    sync_directory(directory)
+    sync_log_directory(directory)
     finished = replace(checkpoint, cut_at=None)
     write_checkpoint(directory, finished)
     return finished

@@ -25,7 +25,7 @@ class StuckSync:
                 raise self.error
             original(fd)
 
-        monkeypatch.setattr(sync_plan, "sync_file", sync_file)
+        monkeypatch.setattr(sync_plan, "sync_log_file", sync_file)
 
     def release(self, error: OSError | None = None) -> None:
         self.error = error

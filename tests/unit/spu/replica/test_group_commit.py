@@ -24,7 +24,7 @@ async def test_given_a_failed_run_then_there_is_no_other(
         runs.append(fd)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sync_plan, "sync_file", fail)
+    monkeypatch.setattr(sync_plan, "sync_log_file", fail)
     opened = open_log(new_log_directory(tmp_path))
     with ThreadPoolExecutor(1) as executor:
         commit = GroupCommit(

@@ -30,7 +30,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def sync(fd: int) -> None:
         found.append(os.readlink(f"/proc/self/fd/{fd}"))
 
-    monkeypatch.setattr(file_pool_module, "sync_file", sync)
+    monkeypatch.setattr(file_pool_module, "sync_log_file", sync)
     return found
 
 
@@ -131,7 +131,7 @@ def test_given_a_file_whose_sync_failed_then_its_log_hears_of_it_and_others_go_o
     pool = FilePool(1)
     pool.write(paths[0], b"x", 0)
     with monkeypatch.context() as patch:
-        patch.setattr(file_pool_module, "sync_file", fail)
+        patch.setattr(file_pool_module, "sync_log_file", fail)
         pool.write(paths[1], b"x", 0)
     for _ in range(2):
         # However often it is tried: a second fsync would say that all is well.
@@ -159,7 +159,7 @@ def test_given_a_write_during_the_pools_fsync_then_it_is_synced_again_before_it_
         if len(contents) == 1:
             pool.write(paths[0], b"2", 1)
 
-    monkeypatch.setattr(file_pool_module, "sync_file", sync)
+    monkeypatch.setattr(file_pool_module, "sync_log_file", sync)
     pool.write(paths[0], b"1", 0)
     with pool.open(paths[1]):
         pass

@@ -171,10 +171,10 @@ def test_given_a_sync_then_older_segments_and_names_are_durable_before_newer_dat
     synced: list[str] = []
     monkeypatch.setattr(
         sync_plan,
-        "sync_file",
+        "sync_log_file",
         lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name),
     )
-    monkeypatch.setattr(sync_plan, "sync_directory", lambda path: synced.append(path.name))
+    monkeypatch.setattr(sync_plan, "sync_log_directory", lambda path: synced.append(path.name))
     opened = logged(tmp_path, segment=1 << 10)
     for _ in range(15):
         opened.append(batch_of())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from schemas.ids import make_term
 from spu.replication.history import TermStart
+from spu.storage import durable as durable_module
 from spu.storage import recovery
 from spu.storage.checkpoint import CHECKPOINT_NAME, VERIFY_AGAIN_BYTES, read_checkpoint
 from spu.storage.durable import UNFINISHED
@@ -242,10 +245,19 @@ def test_given_what_no_checkpoint_speaks_of_then_it_is_made_durable(
         case "lost":
             (tmp_path / CHECKPOINT_NAME).unlink()
     found: list[str] = []
-    monkeypatch.setattr(recovery, "sync_file", lambda _fd: found.append("file"))
-    monkeypatch.setattr(recovery, "sync_directory", lambda _path: found.append("directory"))
+    monkeypatch.setattr(recovery, "sync_log_file", lambda _fd: found.append("file"))
+    monkeypatch.setattr(recovery, "sync_log_directory", lambda _path: found.append("directory"))
     log = recover(tmp_path)
     assert (log.unfit, log.leo, found) == (None, 3, synced)
+
+
+def test_given_an_fsync_that_finds_no_room_then_the_log_is_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, 3, durable=2)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(durable_module, "sync_file", Mock(side_effect=full))
+    assert "No space left" in str(recover(tmp_path).unfit)
 
 
 def test_given_a_large_segment_then_recovery_scans_only_its_end(tmp_path: Path) -> None:
