@@ -12,13 +12,14 @@ no chain is left, no choice of preferred leaders is more even.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sc.scheduler.row_changes import Seat
-from sc.scheduler.rows import location
+from sc.scheduler.rows import Location, location
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,63 +43,95 @@ def balanced_replicas(rows: Sequence[Row], seats: Iterable[Seat]) -> dict[str, t
 
 
 class _Scale:
-    """Replicas while they are balanced."""
+    """Replicas while they are balanced. It remembers what cannot move, so that no partition is
+    looked at again and again."""
 
     def __init__(self, rows: Sequence[Row], seats: Iterable[Seat]) -> None:
         self.now = {row.name: row.replicas for row in rows}
-        self._places = {seat.spu_id: seat for seat in seats}
+        self._where = {s.spu_id: location(s.spu_id, s.region, s.rack) for s in seats}
         self._ignore_racks = {row.name for row in rows if row.ignore_racks}
-        self._loads: Counter[int] = Counter(dict.fromkeys(self._places, 0))
+        self._loads: Counter[int] = Counter(dict.fromkeys(self._where, 0))
         #: Of each SPU, the partitions that it may give away, in the order of their names.
-        self._held: dict[int, list[str]] = {spu_id: [] for spu_id in self._places}
+        self._held: dict[int, list[str]] = {spu_id: [] for spu_id in self._where}
+        #: Of each giver and taker, the partition before which none may go; None if none at all may.
+        self._first: dict[int, dict[int, str | None]] = {spu_id: {} for spu_id in self._where}
+        #: Those that had nothing to give, with the loads of then.
+        self._stuck: set[int] = set()
         for row in sorted(rows, key=lambda row: row.name):
-            there = [i for i in row.replicas if i in self._places]
+            there = [i for i in row.replicas if i in self._loads]
             self._loads.update(there)
             if not row.fixed:
                 for spu_id in there:
                     self._held[spu_id].append(row.name)
+        for spu_id in {i for row in rows for i in row.replicas} - set(self._loads):
+            self._where[spu_id] = location(spu_id, None, None)
 
     def next_move(self) -> tuple[str, int, int] | None:
         """A partition, and between which SPUs one of its replicas goes."""
         order = sorted(self._loads, key=lambda i: (self._loads[i], i))
         for giver in reversed(order):
+            if giver in self._stuck:
+                continue
             for taker in order:
                 if self._loads[giver] - self._loads[taker] < 2:
                     break
-                for name in self._held[giver]:
-                    if self._may_go(name, giver, taker):
-                        return name, giver, taker
+                if (name := self._first_to_go(giver, taker)) is not None:
+                    return name, giver, taker
+            self._stuck.add(giver)
         return None
 
     def carry_out(self, name: str, giver: int, taker: int) -> None:
         self.now[name] = tuple(taker if i == giver else i for i in self.now[name])
         self._loads[giver] -= 1
         self._loads[taker] += 1
-        self._held[giver].remove(name)
+        _remove(self._held[giver], name)
         insort(self._held[taker], name)
+        # The giver may take from more SPUs than before, and who holds this one may give to more.
+        least, holders = self._loads[giver] + 2, self.now[name]
+        self._stuck = {i for i in self._stuck if self._loads[i] < least and i not in holders}
+        for holder in holders:
+            self._look_again(name, holder)
+
+    def _first_to_go(self, giver: int, taker: int) -> str | None:
+        firsts, held = self._first[giver], self._held[giver]
+        if (first := firsts.get(taker, "")) is not None:
+            left = islice(held, bisect_left(held, first), None)
+            first = next((name for name in left if self._may_go(name, giver, taker)), None)
+            firsts[taker] = first
+        return first
+
+    def _look_again(self, name: str, holder: int) -> None:
+        """One replica of a partition has moved, so another one may have become free to go."""
+        firsts = self._first.get(holder, {})
+        for taker, first in firsts.items():
+            if (first is None or name < first) and self._may_go(name, holder, taker):
+                firsts[taker] = name
 
     def _may_go(self, name: str, giver: int, taker: int) -> bool:
+        """Whether a replica may go; all replicas stay on as many regions and racks."""
         replicas = self.now[name]
         if taker in replicas:
             return False
-        return name in self._ignore_racks or _keeps_apart(replicas, giver, taker, self._places)
+        if name in self._ignore_racks:
+            return True
+        here, there = self._where[giver], self._where[taker]
+        return here == there or _keeps_apart(
+            here, there, [self._where[i] for i in replicas if i != giver]
+        )
 
 
-def _keeps_apart(
-    replicas: Sequence[int], giver: int, taker: int, places: Mapping[int, Seat]
-) -> bool:
-    """Whether the replicas are on as many regions and racks with the taker as with the giver."""
-    after = [taker if i == giver else i for i in replicas]
-    return all(
-        len({_where(i, places)[level] for i in after})
-        >= len({_where(i, places)[level] for i in replicas})
-        for level in (0, 1)
-    )
+def _keeps_apart(here: Location, there: Location, others: Sequence[Location]) -> bool:
+    """Whether a replica there is on as many regions and racks with the others as one here."""
+    for level in (0, 1):
+        taken = {where[level] for where in others}
+        if there[level] in taken and here[level] not in taken:
+            return False
+    return True
 
 
-def _where(spu_id: int, places: Mapping[int, Seat]) -> tuple[object, object]:
-    seat = places.get(spu_id, Seat(spu_id))
-    return location(spu_id, seat.region, seat.rack)
+def _remove(names: list[str], name: str) -> None:
+    """Take a name out of a sorted list."""
+    del names[bisect_left(names, name)]
 
 
 def balanced_leaders(rows: Sequence[Row], able: Iterable[int]) -> dict[str, tuple[int, ...]]:
@@ -119,30 +152,43 @@ class _Preferences:
         self.now = {row.name: row.replicas for row in rows}
         self._able = able
         self._loads: Counter[int] = Counter(dict.fromkeys(able, 0))
-        #: Of each SPU, the partitions that it may pass on, in the order of their names.
-        self._led: dict[int, list[str]] = {}
+        #: Of each SPU, the partitions that it may pass on to each other one, in the order of their
+        #: names.
+        self._led: dict[int, dict[int, list[str]]] = {}
+        #: Those from which no chain begins, and none will: whoever they reach leads too many to
+        #: take one more, also from an SPU that leads fewer, so no other chain changes what they
+        #: reach.
+        self._stuck: set[int] = set()
         for row in sorted(rows, key=lambda row: row.name):
-            self._loads[row.replicas[0]] += row.replicas[0] in able
+            first, *others = row.replicas
+            self._loads[first] += first in able
             if not row.fixed:
-                self._led.setdefault(row.replicas[0], []).append(row.name)
+                led = self._led.setdefault(first, {})
+                for other in others:
+                    led.setdefault(other, []).append(row.name)
 
     def prefer(self, name: str, leader: int) -> None:
-        replicas = self.now[name]
-        self._loads[replicas[0]] -= 1
+        first, *others = self.now[name]
+        self._loads[first] -= 1
         self._loads[leader] += 1
-        self._led[replicas[0]].remove(name)
-        insort(self._led.setdefault(leader, []), name)
-        self.now[name] = (leader, *(i for i in replicas if i != leader))
+        for other in others:
+            _remove(self._led[first][other], name)
+        rest = [i for i in (first, *others) if i != leader]
+        led = self._led.setdefault(leader, {})
+        for other in rest:
+            insort(led.setdefault(other, []), name)
+        self.now[name] = (leader, *rest)
 
     def next_chain(self) -> list[tuple[str, int]] | None:
         """Partitions and their new leaders, each taking over from the next one's former leader, so
         that one SPU leads one fewer and another one more, which led at least two fewer."""
         least = min((self._loads[i] for i in self._able), default=0)
-        for giver in sorted(self._able, key=lambda i: (-self._loads[i], i)):
+        for giver in sorted(self._able - self._stuck, key=lambda i: (-self._loads[i], i)):
             if self._loads[giver] - least < 2:
                 return None
             if (chain := self._chain_from(giver)) is not None:
                 return chain
+            self._stuck.add(giver)
         return None
 
     def _chain_from(self, giver: int) -> list[tuple[str, int]] | None:
@@ -150,15 +196,20 @@ class _Preferences:
         waiting = deque([giver])
         while waiting:
             spu_id = waiting.popleft()
-            for name in self._led.get(spu_id, ()):
-                for other in self.now[name][1:]:
-                    if other in came_by or other == giver or other not in self._able:
-                        continue
-                    came_by[other] = (name, spu_id)
-                    if self._loads[other] < self._loads[giver] - 1:
-                        return _walk_back(came_by, giver, other)
-                    waiting.append(other)
+            for name, other in self._next_to(spu_id):
+                if other in came_by or other == giver or other not in self._able:
+                    continue
+                came_by[other] = (name, spu_id)
+                if self._loads[other] < self._loads[giver] - 1:
+                    return _walk_back(came_by, giver, other)
+                waiting.append(other)
         return None
+
+    def _next_to(self, spu_id: int) -> list[tuple[str, int]]:
+        """The SPUs that an SPU may pass a partition on to, each with the first of these, in the
+        order in which its partitions name them."""
+        firsts = ((names[0], other) for other, names in self._led.get(spu_id, {}).items() if names)
+        return sorted(firsts, key=lambda first: (first[0], self.now[first[0]].index(first[1])))
 
 
 def _walk_back(

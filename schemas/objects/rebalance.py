@@ -42,7 +42,7 @@ class RebalanceStatus(Status):
     resolution: RebalanceResolution = RebalanceResolution.PENDING
     """How far it has come."""
     left: int | None = None
-    """Partitions that have yet to change."""
+    """Partitions that have yet to change, those of the round that is under way included."""
     moves: tuple[PlannedMove, ...] = ()
     """Of a plan: the first moves."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sc.controllers.actions import BeginMove
 from sc.controllers.membership.budget import Budget
 from sc.controllers.placing import REPLICA_BYTES
@@ -67,17 +69,23 @@ def row_of(view: View, spu_ids: tuple[int, ...], budget: Budget) -> list[Seat]:
 
 def candidates(view: View, partition: Partition, budget: Budget) -> list[Seat]:
     """SPUs that may get a replica of a partition: online, not to be emptied, with room for it."""
+    found = able(view, partition, view.store.objects(Spu))
+    return [_seat(view, spu.spec.spu_id, spu, budget) for spu in found]
+
+
+def able(view: View, partition: Partition, spus: Iterable[Spu]) -> list[Spu]:
+    """Those of some SPUs that may get a replica of a partition."""
     size = view.size(partition)
     needed = REPLICA_BYTES + (0 if size is None else size.log_bytes)
     found = []
-    for spu in view.store.objects(Spu):
+    for spu in spus:
         session = view.sessions.get(spu.spec.spu_id)
         if session is None or is_draining(view.store, spu):
             continue
         if session.free_bytes is not None and session.free_bytes < needed:
             continue
         if view.store.tombstone(spu.spec.spu_id, partition.uid) is None:
-            found.append(_seat(view, spu.spec.spu_id, spu, budget))
+            found.append(spu)
     return found
 
 

@@ -33,6 +33,11 @@ class Budget:
         for partition in view.store.moving():
             self._count_moves(partition.spec, 1)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether no other partition may get a replica now, whichever it is."""
+        return self._count >= MOST
+
     def take(
         self, added: Collection[int], spec: PartitionSpec, *, instead_of: PartitionSpec
     ) -> bool:
@@ -49,7 +54,7 @@ class Budget:
 
     def _has_room(self, added: Collection[int], leaving: Collection[int]) -> bool:
         return not added or not (
-            self._count >= MOST
+            self.is_spent
             or any(self._in[i] >= MOST_IN for i in added)
             or any(self._out[i] >= MOST_OUT for i in leaving)
         )

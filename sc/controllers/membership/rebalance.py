@@ -2,8 +2,8 @@
 
 What is to move follows from where replicas are, so nothing is stored of a plan: whoever takes over
 goes on, and an SPU that comes or goes in between changes what is left. Moves go in rounds: as many
-as may move at once (`budget`), and when all of them have ended, as many again. One rebalance works
-at a time, the first by name.
+as may move at once (`budget`), and when all of them have ended, the next are planned. One
+rebalance works at a time, the first by name.
 
 Partitions stay where they are whose rows a topic's owner wrote, that have no leader, or that move
 for another reason; they count all the same.
@@ -16,8 +16,8 @@ from typing import Final
 
 from sc.controllers.actions import Action, BeginMove, Key, WakeAt, WritePartitionSpec, WriteStatus
 from sc.controllers.membership.begin import (
+    able,
     begin,
-    candidates,
     may_move,
     respecified,
 )
@@ -55,16 +55,17 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         at_ms = decided_at_ms(view, now_ms)
         again = () if at_ms is None else (WakeAt(key, at_ms),)
         return (*again, *_set(rebalance, RebalanceResolution.PENDING, waits))
-    if not _able(view) and view.store.objects(Partition):
+    if not _may_hold(view) and view.store.objects(Partition):
         # Without a place nothing is balanced. An SPU that comes has it look again.
         nowhere = "nothing can move: no SPU is online that may hold replicas"
         return _set(rebalance, RebalanceResolution.MOVING, nowhere)
+    if not rebalance.spec.plan_only and any(view.store.moving()):
+        # Its own, or those of somebody else: the round ends with the last of them. Until then no
+        # plan is of use.
+        return _set(rebalance, RebalanceResolution.MOVING, "replicas move", rebalance.status.left)
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
         return _planned(view, rebalance, plan)
-    if any(view.store.moving()):
-        # Its own, or those of somebody else: the round ends with the last of them.
-        return _set(rebalance, RebalanceResolution.MOVING, "replicas move", len(plan.replicas))
     if plan.replicas:
         actions, why = _begin(view, plan)
         left = len(plan.replicas)
@@ -87,7 +88,7 @@ def make_plan(view: View, *, leaders_only: bool) -> Plan:
     """What is to be moved, from where replicas are to be now."""
     seats = {
         spu.spec.spu_id: Seat(spu.spec.spu_id, spu.spec.rack, spu.spec.region)
-        for spu in _able(view)
+        for spu in _may_hold(view)
     }
     topics = {topic.name: topic for topic in view.store.objects(Topic)}
     rows = [
@@ -107,7 +108,7 @@ def make_plan(view: View, *, leaders_only: bool) -> Plan:
     )
 
 
-def _able(view: View) -> list[Spu]:
+def _may_hold(view: View) -> list[Spu]:
     """SPUs that may hold replicas: online, and not to be emptied."""
     return [
         spu
@@ -180,12 +181,15 @@ def _begin(view: View, plan: Plan) -> tuple[list[BeginMove], str | None]:
     budget, actions = Budget(view), list[BeginMove]()
     why: str | None = None
     for name, row in plan.replicas.items():
+        if budget.is_spent:
+            break
         partition = view.store.get(Partition, name)
         if partition is None:
             continue
-        able = {seat.spu_id for seat in candidates(view, partition, budget)}
         added = [i for i in row if i not in partition.spec.replicas]
-        if (full := next((i for i in added if i not in able), None)) is not None:
+        spus = (spu for i in added if (spu := view.store.spu(i)) is not None)
+        there = {spu.spec.spu_id for spu in able(view, partition, spus)}
+        if (full := next((i for i in added if i not in there), None)) is not None:
             why = why or f"SPU {full} has no room for {name}"
             continue
         found = begin(view, partition, respecified(partition, row), budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,6 +106,41 @@ def test_given_a_round_is_under_way_then_the_next_one_waits() -> None:
     (written,) = reconcile(view, KEY, NOW)
     assert isinstance(written, WriteStatus)
     assert written.status.reason == "replicas move"
+
+
+def test_given_a_round_is_under_way_then_nothing_is_planned_and_the_number_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moving = led(0, 2, leader=1, joining=(2,), leaving=(1,))
+    begun = rebalance().with_status(
+        RebalanceStatus(
+            resolution=RebalanceResolution.MOVING,
+            reason="replicas move",
+            left=7,
+            observed_generation=1,
+        )
+    )
+    view = seen(begun, moving, *(led(i, 1) for i in range(1, 6)))
+
+    def planned(*_: Any, **__: Any) -> None:
+        raise AssertionError("planned")
+
+    monkeypatch.setattr("sc.controllers.membership.rebalance.make_plan", planned)
+    assert reconcile(view, KEY, NOW) == ()
+
+
+def test_given_more_than_may_move_at_once_then_the_others_are_not_looked_at() -> None:
+    many = [led(i, 1 + i % 8) for i in range(8 * 20)]
+    looked: list[str] = []
+
+    def size(partition: Partition) -> None:
+        looked.append(partition.name)
+
+    view = replace(seen(rebalance(), *many, online=tuple(range(1, 17))), size=size)
+    actions = reconcile(view, KEY, NOW)
+    assert sum(isinstance(a, BeginMove) for a in actions) == 64
+    assert status_in(actions).left == 80
+    assert len(looked) == 64
 
 
 def test_given_even_replicas_then_preferences_change_before_leaders() -> None:
