@@ -47,8 +47,10 @@ class Follower:
         self.daemons: dict[str, list[subprocess.Popen[bytes]]] = {}
 
     def step(self, name: str, commands: str, host: str = "host-1") -> None:
+        begun = time.monotonic()
         done = self.machines.run(host, commands)
-        self.said[name] = [done.returncode, done.stdout, done.stderr]
+        took_s = time.monotonic() - begun
+        self.said[name] = [done.returncode, done.stdout, done.stderr, round(took_s, 1)]
 
     def until(self, host: str, commands: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -60,11 +62,24 @@ class Follower:
     def start(self, host: str, command: str) -> None:
         self.daemons.setdefault(host, []).append(self.machines.start(host, command))
 
-    def lose(self, host: str) -> None:
-        """End all daemons of a host, without a chance to say so."""
+    def lose(self, host: str, in_silence: bool = False) -> None:
+        """End all daemons of a host, without a chance to say so. Its kernel then refuses whoever
+        asks for them; ``in_silence`` nobody answers, as where a host has no power."""
+        if in_silence:
+            for sender, receiver in self._links(host):
+                self.machines.cut(sender, receiver)
         for process in self.daemons.pop(host):
             process.kill()
             self.machines.stop(process)
+
+    def connect(self, host: str) -> None:
+        """A host that was lost in silence is there again, without its daemons."""
+        for sender, receiver in self._links(host):
+            self.machines.heal(sender, receiver)
+
+    def _links(self, host: str) -> list[tuple[str, str]]:
+        others = [other for other in HOSTS if other != host]
+        return [pair for other in others for pair in ((host, other), (other, host))]
 
 
 class ThreeHosts:
@@ -119,9 +134,9 @@ class ThreeHosts:
         follower.until(f"host-{number}", "runnel cluster check")
 
     def lose_one_host_after_the_other(self, follower: Follower) -> None:
-        for number, value in ((3, 22), (1, 23), (2, 24)):
+        for number, value, in_silence in ((3, 22, False), (1, 23, True), (2, 24, True)):
             lost, other = f"host-{number}", f"host-{number % 3 + 1}"
-            follower.lose(lost)
+            follower.lose(lost, in_silence)
             follower.step(
                 f"{lost} is lost",
                 f'echo "{value}.5" | runnel produce readings\n'
@@ -129,6 +144,8 @@ class ThreeHosts:
                 "runnel get controllers",
                 other,
             )
+            if in_silence:
+                follower.connect(lost)
             self.start_again(follower, number)
 
     def replace_a_host(self, follower: Follower) -> None:
@@ -157,7 +174,7 @@ class ThreeHosts:
 
 
 def run(home: Path, etcd: Path) -> dict[str, list[object]]:
-    """Exit code, output and errors of each step."""
+    """Exit code, output, errors and seconds of each step."""
     with machines_of(home, HOSTS) as machines:
         follower = Follower(machines)
         ThreeHosts(etcd).run(follower)

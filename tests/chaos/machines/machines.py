@@ -65,13 +65,14 @@ class Machines:
         return f"{NETWORK}{self._numbers[self._hosts[machine]]}"
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Drop in silence what one machine, not the first, sends to another."""
+        """Drop in silence what one machine sends to another."""
         neighbour = f"neighbour replace {self.address(receiver)} lladdr {NOBODY}"
-        self._ip_of(sender, f"{neighbour} dev eth0 nud permanent")
+        self._ip_of(sender, f"{neighbour} dev {self._device(sender)} nud permanent")
 
     def heal(self, sender: str, receiver: str) -> None:
         """Deliver again what one machine sends to another."""
-        self._ip_of(sender, f"neighbour delete {self.address(receiver)} dev eth0")
+        address = self.address(receiver)
+        self._ip_of(sender, f"neighbour delete {address} dev {self._device(sender)}")
 
     def slow_down(self, machine: str, kilobits: int) -> bool:
         """Have a machine send slowly: packets wait for each other, and are dropped when too many
@@ -115,6 +116,10 @@ class Machines:
         directory = self.home / machine
         directory.mkdir(exist_ok=True)
         return directory
+
+    def _device(self, machine: str) -> str:
+        """By which a machine sends: the first one is where the bridge is."""
+        return "eth0" if machine in self._holders else "machines"
 
     def _on(self, machine: str) -> list[str]:
         holder = self._holders.get(machine)
