@@ -99,6 +99,9 @@ OF_CLUSTERS: Final[dict[str, Mutant]] = {
     "a drain ends while replicas move": edited(
         drain, "drain", "left = len(held)", "left = sum(not p.spec.moves for p in held)", spu
     ),
+    "the minimum falls when replicas have left": edited(
+        resize, "settings_for_now", "if higher and few and", "if"
+    ),
     "the minimum rises before replicas are live": edited(
         resize, "settings_for_now", "if higher and few and", "if False and"
     ),

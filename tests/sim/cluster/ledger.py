@@ -9,6 +9,8 @@ that. It knows nothing of how the rest of the simulation works.
 - The set that the leader of the KV's term needs for a commit contains the KV's live replica set,
   and the disk of every fit member of that holds every committed record, as durably as the topic
   asks for.
+- Who is live or leads holds the partition by its spec. No SC has the last member that may be fit
+  leave the live replica set, by what it has heard.
 - An answer names a record that is committed, at its offset. A producer's batch is committed once.
 - Nobody reads anything but what is committed, and always the same.
 
@@ -27,6 +29,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from schemas.control.messages import ReplicaReport
 from schemas.ids import election_term, format_term
 from schemas.objects.partition import LiveReplica, Partition, PartitionStatus
 from schemas.wire.batch import BatchHeader
@@ -68,6 +71,7 @@ class Ledger:
     kv_is_behind: bool = False
     _retracted_by: int = 0
     _unfit: set[tuple[int, str]] = field(default_factory=set)
+    _heard: dict[int, tuple[str, bool]] = field(default_factory=dict)
     _leaders: dict[int, int] = field(default_factory=dict)
     _written: dict[tuple[int, int], Batch] = field(default_factory=dict)
     _offsets: dict[BatchKey, int] = field(default_factory=dict)
@@ -273,10 +277,31 @@ class Ledger:
         """A replica serves no more, and may say so."""
         self._unfit.add((spu, storage))
 
-    def moves_on(self, before: PartitionStatus, after: PartitionStatus, minimum: int) -> None:
+    def hears(self, spu: int, report: ReplicaReport) -> None:
+        """An SC has heard what an SPU says of its replica."""
+        self._heard[spu] = (report.storage_id, report.fit)
+
+    def decides(self, before: PartitionStatus, after: PartitionStatus) -> None:
+        """An SC has decided on another live replica set. By what SCs have heard, a member that may
+        be fit leaves only where a fit one stays: also one that is away stays rather than that only
+        unfit ones are left, whoever leads them. An unclean election without an operator is no
+        exception: it needs all members, each of them unfit."""
+        if before.leader is None or self.kv_is_behind or after.incarnation > before.incarnation:
+            return
+        gone = [m for m in before.lrs if m not in after.lrs and not self._is_known_unfit(m)]
+        if gone and all(map(self._is_known_unfit, after.lrs)):
+            self._fail(f"{gone} leave, and only unfit ones stay: {after}")
+
+    def _is_known_unfit(self, member: LiveReplica) -> bool:
+        storage, fit = self._heard.get(member.spu_id, (member.storage_id, True))
+        return storage != member.storage_id or not fit
+
+    def moves_on(self, was: Partition, now: Partition) -> None:
         """The KV has another status: leader and term change together, the leader is a live replica,
         an election adds nobody, and of those that may be fit nobody leaves a set that is too small
         without them."""
+        self.is_held(was, now)
+        before, after, minimum = was.status, now.status, now.spec.log.min_in_sync_replicas
         if after.incarnation > before.incarnation:
             # The first election after a recovery: by what all replicas hold.
             self.kv_is_behind = False
@@ -295,6 +320,21 @@ class Ledger:
             self._fail(f"an election adds a replica: {before}, then {after}")
         if after.leader not in {m.spu_id for m in after.lrs}:
             self._fail(f"the leader is no live replica: {after}")
+
+    def is_held(self, was: Partition, now: Partition) -> None:
+        """The SC has written a partition: who leads or is live holds it by the spec, once. Nobody
+        else comes to hold it than who joins, or is found to hold it while nobody knows who was
+        live: by a backup, or where the object was lost."""
+        spec, status = now.spec, now.status
+        holders = set(spec.holders)
+        if len(holders) < len(spec.holders):
+            self._fail(f"an SPU holds it twice: {spec}")
+        if not {m.spu_id for m in status.lrs} <= holders or status.leader not in (*holders, None):
+            self._fail(f"who is live or leads does not hold it: {spec}, {status}")
+        if self.kv_is_behind or was.status.leader is None:
+            return
+        if strangers := holders - set(was.spec.holders) - set(spec.joining or ()):
+            self._fail(f"{strangers} come to hold it and do not join: {was.spec}, then {spec}")
 
     def _may_be_fit(self, member: LiveReplica) -> bool:
         holder, key = self.holders.get(member.spu_id), (member.spu_id, member.storage_id)
@@ -351,9 +391,12 @@ class Ledger:
 
     # -- the end ----------------------------------------------------------------------------
 
-    def all_alike(self) -> str | None:
-        """Once nothing happens any more: why replicas are not alike, if they are not."""
+    def all_alike(self, replicas: Collection[int]) -> str | None:
+        """Once nothing happens any more: why the replicas that are to be are not alike, if they are
+        not."""
         for holder in self.holders.values():
+            if holder.spu not in replicas:
+                continue
             disk = holder.disk
             if disk.leo != self.end:
                 return f"SPU {holder.spu} ends at {disk.leo}, committed is {self.end}"

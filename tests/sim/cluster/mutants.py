@@ -228,6 +228,9 @@ MUTANTS: dict[str, Mutant] = {
     "offline members leave below the minimum": _mutant(
         (partition, "remove_unfit", _removes_offline)
     ),
+    "an unfit member leads where those that are fit are away": edited(
+        election, "candidates", "if health.live and", "if"
+    ),
     "the leader leaves the live replicas": _mutant((partition, "remove_unfit", _drops_the_leader)),
     "a disk that forgot a term leads in it again": _mutant(
         (partition, "_may_have_led", lambda view, found, leader: False)

@@ -26,6 +26,7 @@ from sc.controllers.actions import (
     SendDelete,
     SendLead,
     WakeAt,
+    WritePartitionSpec,
     WriteStatus,
 )
 from sc.controllers.recovery import RESTORED
@@ -50,7 +51,9 @@ from tests.sim.cluster.session import SUSPICION_US, Session
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
-Writing = WriteStatus | BeginMove | EndMove | RemoveTombstone | ReplaceTombstone
+Writing = (
+    WriteStatus | WritePartitionSpec | BeginMove | EndMove | RemoveTombstone | ReplaceTombstone
+)
 CAUSE = "sim"
 #: How long it takes at most until a lost compare-and-swap is computed anew.
 RETRY_US = (50_000, 150_000)
@@ -220,7 +223,7 @@ class SimSc:
         match action:
             case WriteStatus(Partition(), _):
                 return self.world.kv.partition(action.object.name)
-            case BeginMove() | EndMove():
+            case WritePartitionSpec() | BeginMove() | EndMove():
                 return self.world.kv.partition(action.partition.name)
             case _:
                 return None
@@ -230,6 +233,8 @@ class SimSc:
         match action:
             case WriteStatus(obj, status):
                 return kv.swap(office, obj, obj.with_status(status))
+            case WritePartitionSpec(partition, spec):
+                return kv.swap(office, partition, _respecified(partition, spec))
             case BeginMove(partition, spec, spus):
                 if any(kv.has_grave(spu.spec.spu_id, partition.uid) for spu in spus):
                     return None
@@ -293,8 +298,15 @@ class SimSc:
         for at, action in enumerate(actions):
             match action:
                 case (
-                    WriteStatus() | BeginMove() | EndMove() | RemoveTombstone() | ReplaceTombstone()
+                    WriteStatus()
+                    | WritePartitionSpec()
+                    | BeginMove()
+                    | EndMove()
+                    | RemoveTombstone()
+                    | ReplaceTombstone()
                 ):
+                    if isinstance(action, WriteStatus):
+                        self.world.decided(action.object, action.status)
                     delay = self.world.chance.randint(200, 4_000)
                     if self.slow_us:
                         delay += self.world.chance.randint(0, self.slow_us)
@@ -374,6 +386,7 @@ class SimSc:
         self.sessions[spu] = session
         self._outboxes[spu] = Outbox(self.leadership.stamp)
         self.world.clock.after(self.world.network.delay_us(), self._welcome, session, attempt)
+        self.world.heard(spu, hello.replicas)
         self._dispatcher.opened(generation, hello)
 
     def _welcome(self, session: Session, attempt: int) -> None:
@@ -408,6 +421,7 @@ class SimSc:
             return
         match message:
             case Report():
+                self.world.heard(session.spu, message.replicas)
                 self._dispatcher.reported(session.spu, session.generation, message)
             case SpuRequest():
                 self._dispatcher.asked(session.spu, session.generation, message)

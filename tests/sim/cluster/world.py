@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
 from sc.controllers.recovery import RESTORED
-from schemas.control.messages import Hello, Tombstone
+from schemas.control.messages import Hello, ReplicaReport, Tombstone
 from schemas.ids import election_term
-from schemas.objects.partition import DesiredState, Partition, PartitionResolution
+from schemas.objects.metadata import Object, Status
+from schemas.objects.partition import (
+    DesiredState,
+    Partition,
+    PartitionResolution,
+    PartitionStatus,
+)
+from schemas.objects.spu import Spu
 from schemas.objects.topic import Durability
 from spu.replication.events import Input, Output
 from tests.sim.cluster.clients import SimConsumer, SimProducer
@@ -86,6 +94,7 @@ class World:
             self.durability[plan.name] = plan.durability
             self.ledgers[plan.name] = Ledger(plan.name, {})
             self.stories[plan.name] = deque(maxlen=STORY)
+        self._names = {found.uid: found.name for found in layout.objects()}
         for found in layout.objects():
             self.kv.put(found)
         self.spus = {spu_id: SimSpu(self, spu_id) for spu_id in layout.spus}
@@ -126,12 +135,24 @@ class World:
         """A move has ended: nothing that is to be deleted is live."""
         self.count("moves that ended")
         self.noted(f"the move ends, {[(t.spu_id, t.storage_id) for t in graves]} go", before.name)
+        if (after := self.kv.partition(before.name)) is not None:
+            self.ledgers[before.name].is_held(before, after)
         for member in before.status.lrs:
             if any(
                 t.spu_id == member.spu_id and t.storage_id in (None, member.storage_id)
                 for t in graves
             ):
                 raise ViolationError(f"{before.name}: a live replica is to be deleted: {member}")
+
+    def heard(self, spu: int, reports: Iterable[ReplicaReport]) -> None:
+        """An SC has heard what an SPU says of its replicas."""
+        for report in reports:
+            self.ledgers[self._names[report.uid]].hears(spu, report)
+
+    def decided(self, before: Object, status: Status) -> None:
+        """An SC is about to write another status."""
+        if isinstance(before, Partition) and isinstance(status, PartitionStatus):
+            self.ledgers[before.name].decides(before.status, status)
 
     def partition_written(self, before: Partition) -> None:
         """The KV has a new status of a partition: check what that demands."""
@@ -151,7 +172,7 @@ class World:
             new.name,
         )
         ledger = self.ledgers[new.name]
-        ledger.moves_on(old, status, found.spec.log.min_in_sync_replicas)
+        ledger.moves_on(before, found)
         if status.leader is not None and status.unclean_term == status.term > old.term:
             relies_on_memory = self.durability[new.name] is Durability.REPLICATED
             if relies_on_memory and ledger.lost_with_memory(
@@ -188,6 +209,7 @@ class World:
             self.faulty = False
             faults.heal()
             self._heal()
+            faults.sum_up()
         except ViolationError as error:
             raise FailureError(self._story(str(error))) from error
         except Exception as error:
@@ -222,6 +244,7 @@ class World:
                 name = next(iter(why))
                 raise ViolationError(f"{name}: does not come back: {why[name]}")
         for name, ledger in self.ledgers.items():
+            self.count("partitions")
             ledger.keys_are_right()
             if self._is_stranded(name):
                 lost = len(ledger.committed) - ledger.survivors()
@@ -278,7 +301,18 @@ class World:
         for producer in self.producers:
             if producer.partition == name and not producer.idle:
                 return f"producer {producer.number} is not answered"
-        return ledger.all_alike()
+        for spu_id in sorted(ledger.holders.keys() - set(partition.spec.replicas)):
+            # A restored KV may have forgotten it: then the SPU's status names it.
+            said = self._said(spu_id)
+            if not self.counts["recoveries"] or not ("on other SPUs" in said and name in said):
+                return f"SPU {spu_id} keeps a replica that has left: {said}"
+            self.count("replicas left behind")
+        return ledger.all_alike(partition.spec.replicas)
+
+    def _said(self, spu_id: int) -> str:
+        """The reason in the status of an SPU."""
+        spus = (found for found in self.kv.objects() if isinstance(found, Spu))
+        return next(spu.status.reason or "" for spu in spus if spu.spec.spu_id == spu_id)
 
     # -- what is told of it -----------------------------------------------------------------
 
