@@ -21,6 +21,7 @@ from sc.controllers import partition, spu
 from sc.controllers.membership import begin, drain, rebalance, resize, steps
 from spu.replication import core, leader
 from tests.sim.cluster import faults
+from tests.sim.cluster.spu import SimSpu
 from tests.sim.mutants import Mutant, both, edited
 from tests.sim.small_world import membership
 
@@ -82,7 +83,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
 }
 
-#: What the small world does not have: assignments by the SC, minimums, drains.
+#: What the small world does not have: assignments by the SC, sessions that end, minimums, drains.
 OF_CLUSTERS: Final[dict[str, Mutant]] = {
     "who leaves is told nothing": edited(
         partition,
@@ -98,6 +99,9 @@ OF_CLUSTERS: Final[dict[str, Mutant]] = {
     ),
     "a drain ends while replicas move": edited(
         drain, "drain", "left = len(held)", "left = sum(not p.spec.moves for p in held)", spu
+    ),
+    "an order is carried out after the session that brought it": edited(
+        SimSpu, "_connect", "if self._handling:", "if False:"
     ),
     "the minimum falls when replicas have left": edited(
         resize, "settings_for_now", "if higher and few and", "if"

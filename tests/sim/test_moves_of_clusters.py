@@ -14,6 +14,7 @@ from schemas.objects.spu import Spu
 from schemas.objects.topic import LogSettings, TopicSpec
 from tests.sim.cluster.clients import SimProducer
 from tests.sim.cluster.layout import Layout, Plan
+from tests.sim.cluster.network import SC
 from tests.sim.cluster.world import World
 from tests.sim.moving_mutants import OF_CLUSTERS
 
@@ -131,11 +132,36 @@ def a_topic_grows() -> None:
     assert not found(world).spec.moves
 
 
+def an_order_takes_long() -> None:
+    """A newcomer's disk is slow: while it makes its replica, its session ends, and the partition is
+    to be where it was. When it is back it has nothing."""
+    world = cluster(3, (1, 2))
+    newcomer, took_us = world.spus[3], [3 * SECOND]
+    newcomer.disk_us = lambda: took_us[0]  # type: ignore[method-assign]
+    wanted_on(world, 1, 3)
+    world.clock.run_until(BEGINS_US + SECOND // 10)
+    took_us[0] = 2_000
+    world.network.blocked.update({(3, SC), (SC, 3)})
+    world.sc.sessions[3].breaks()
+    wanted_on(world, 1, 2)
+    world.clock.run_until(BEGINS_US + 2 * SECOND)
+    assert not found(world).spec.moves
+    world.network.heal(3, SC)
+    world.clock.run_until(BEGINS_US + 20 * SECOND)
+    assert 3 in world.sc.sessions
+    assert not world.kv.graves()
+    assert not newcomer.replicas, "an order from before is obeyed"
+
+
 #: Scenes, and what is said of them where the bug is there.
 SCENES: Final[dict[str, tuple[Callable[[], None], str]]] = {
     "who leaves is told nothing": (a_leader_moves, "the move does not end"),
     "who leaves is sent no records": (a_newcomer_is_away, "while a newcomer is away"),
     "a drain ends while replicas move": (an_spu_is_emptied, "what is drained holds a replica"),
+    "an order is carried out after the session that brought it": (
+        an_order_takes_long,
+        "an order from before is obeyed",
+    ),
     "the minimum falls when replicas have left": (a_topic_shrinks, "1 stay, the minimum is 2"),
     "the minimum rises before replicas are live": (a_topic_grows, "before newcomers are live"),
 }
