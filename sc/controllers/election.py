@@ -3,17 +3,19 @@
 Only a member of the live replica set (LRS) may lead: every commit needed all members, so each of
 them has every acknowledged record. The member must be online with the storage it had when it
 joined, and fit. Of several, one whose SPU is not flapping (`sc.store.suspicions`) leads before the
-others, then the one with the latest and longest log, then one that is to stay, then the preferred
-leader, then the SPU that leads the fewest partitions, counting elections that are decided but not
-written yet; ties go to the lowest id. Leader, term and LRS are written together, and an election
-adds no member. `sc.controllers.live_set` decides which members it removes, which may include the
-former leader.
+others, then the one with the latest and longest log, then the one that cannot reach the fewest of
+the other live replicas, then one that is to stay, then the preferred leader, then the SPU that
+leads the fewest partitions, counting elections that are decided but not written yet; ties go to the
+lowest id. Leader, term and LRS are written together, and an election adds no member.
+`sc.controllers.live_set` decides which members it removes, which may include the former leader.
 
 A replica that was elected and refuses reports that it is unfit, or asks for an election: then the
 next candidate is tried, at a higher term.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from sc.controllers.live_set import members_health, remove_unfit
 from sc.store.view import View
@@ -27,11 +29,11 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
         partition.status,
         members_health(view, partition.uid, partition.status.lrs, now_ms),
     )
+    live = {member.spu_id for member, health in found.items() if health.live}
     reports: dict[int, ReplicaReport] = {}
-    for member, health in found.items():
-        report = view.report(member.spu_id, partition.uid)
-        if health.live and report is not None and member.spu_id in partition.spec.holders:
-            reports[member.spu_id] = report
+    for spu_id in live.intersection(partition.spec.holders):
+        if (report := view.report(spu_id, partition.uid)) is not None:
+            reports[spu_id] = report
     return sorted(
         reports,
         key=lambda i: (
@@ -39,12 +41,19 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
             view.suspicions.is_flapping(i, now_ms),
             -reports[i].last_term,
             -reports[i].leo,
+            cut_off_from(view, i, live),
             i not in partition.spec.replicas,
             i != partition.spec.preferred_leader,
             view.leading_count(i),
             i,
         ),
     )
+
+
+def cut_off_from(view: View, spu_id: int, live: Collection[int]) -> int:
+    """How many of the live replicas an SPU cannot replicate with, as far as SPUs have told. A
+    leader commits nothing without those that have to stay."""
+    return sum(view.cut_off(spu_id, other) is not None for other in live)
 
 
 def elect(

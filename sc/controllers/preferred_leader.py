@@ -8,7 +8,11 @@ other: nothing acknowledged is lost, and producers wait for a moment. It is ther
 - only when no session opened or ended, and the SC did not lag, for `CALM_MS`;
 - one partition per SPU in `PACE_MS`;
 - the same partition again only after `AGAIN_MS`, in case its preferred leader cannot lead;
-- never to an SPU that is flapping or that its group wants to remove.
+- never to an SPU that is flapping or that its group wants to remove, or that cannot reach all live
+  replicas.
+
+Somebody may ask for it now (`elect_now`): then it waits for nothing. But one that the preferred
+leader has lost again, although no SPU came or went, is not given back before `AGAIN_MS`.
 
 Partitions that wait for their turn look at different times, so that thousands of them do not look
 all at once. `sc.dispatch.loop` notes what was decided.
@@ -16,7 +20,7 @@ all at once. `sc.dispatch.loop` notes what was decided.
 
 from __future__ import annotations
 
-from sc.controllers.election import elected
+from sc.controllers.election import cut_off_from, elected
 from sc.controllers.live_set import members_health
 from sc.controllers.spu_group import is_draining
 from sc.store.view import View
@@ -47,7 +51,7 @@ def elect_now(view: View, partition: Partition, now_ms: int) -> PartitionStatus 
     if that SPU leads, or may not."""
     if partition.status.resolution is not PartitionResolution.ONLINE:
         return None
-    if not _may_lead(view, partition, now_ms):
+    if not _may_lead(view, partition, now_ms) or _has_failed(view, partition, now_ms):
         return None
     return elected(view, partition, partition.spec.preferred_leader, now_ms)
 
@@ -60,14 +64,27 @@ def _may_lead(view: View, partition: Partition, now_ms: int) -> bool:
     health = members_health(view, partition.uid, status.lrs, now_ms)
     if preferred not in {m.spu_id for m in health} or not all(h.live for h in health.values()):
         return False
+    if cut_off_from(view, preferred, {m.spu_id for m in health}):
+        return False
     spu = view.store.spu(preferred)
     return not (view.recovering or spu is None or is_draining(view.store, spu))
+
+
+def _has_failed(view: View, partition: Partition, now_ms: int) -> bool:
+    """Whether the preferred leader was elected not long ago, and does not lead any more although no
+    session opened or ended since then: it would lose the partition again."""
+    elections, changed_ms = view.preferred_elections, view.suspicions.changed_ms
+    given_ms, leader = elections.by_partition.get(partition.uid, (now_ms - AGAIN_MS, None))
+    if leader != partition.spec.preferred_leader or now_ms >= given_ms + AGAIN_MS:
+        return False
+    return changed_ms is None or changed_ms <= given_ms
 
 
 def _due_ms(view: View, partition: Partition, now_ms: int) -> int:
     preferred, elections = partition.spec.preferred_leader, view.preferred_elections
     changed_ms = view.suspicions.changed_ms
-    due_ms = elections.by_partition.get(partition.uid, now_ms - AGAIN_MS) + AGAIN_MS
+    given_ms, _ = elections.by_partition.get(partition.uid, (now_ms - AGAIN_MS, None))
+    due_ms = given_ms + AGAIN_MS
     if changed_ms is not None:
         due_ms = max(due_ms, changed_ms + CALM_MS)
     if view.suspicions.is_flapping(preferred, now_ms):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sc.controllers.actions import EndMove
-from sc.controllers.election import elected
+from sc.controllers.election import cut_off_from, elected
 from sc.controllers.live_set import members_health
 from sc.store.view import Liveness, View
 from schemas.control.messages import Tombstone
@@ -80,10 +80,16 @@ def _too_early(view: View, partition: Partition, live: set[int], now_ms: int) ->
 
 
 def _successor(view: View, partition: Partition, live: set[int]) -> int:
-    """Who leads instead of one that leaves: the preferred leader, else the one that leads least."""
+    """Who leads instead of one that leaves: one that reaches the live replicas, of these the
+    preferred leader, else the one that leads least."""
     able = [i for i in partition.spec.replicas if i in live]
     preferred = partition.spec.preferred_leader
-    return min(able, key=lambda i: (i != preferred, view.leading_count(i), i))
+
+    def rank(spu_id: int) -> tuple[int, bool, int, int]:
+        apart = cut_off_from(view, spu_id, live)
+        return apart, spu_id != preferred, view.leading_count(spu_id), spu_id
+
+    return min(able, key=rank)
 
 
 def _graves(view: View, partition: Partition) -> tuple[Tombstone, ...]:

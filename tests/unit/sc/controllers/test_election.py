@@ -21,6 +21,7 @@ from tests.unit.sc.builders import (
     report_of,
     session_of,
     spu_of,
+    unreachable_of,
     view_of,
 )
 
@@ -87,6 +88,24 @@ def test_given_equal_logs_then_the_spu_that_leads_least() -> None:
     busy = partition_of("u", 0, (2,), leader=2, term=TERM_1, lrs=(live(2),))
     partition = led()
     assert candidates(seen(partition, busy, s2={}, s3={}), partition, NOW) == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("leo", "preferred", "expected"),
+    [
+        pytest.param(0, 1, [3, 2, 1], id="given-equal-logs-then-the-one-that-reaches-all"),
+        pytest.param(0, 2, [3, 2, 1], id="given-the-preferred-one-is-cut-off-then-not-the-first"),
+        pytest.param(9, 1, [2, 3, 1], id="given-a-longer-log-then-first-although-cut-off"),
+    ],
+)
+@pytest.mark.parametrize(("tells", "of"), [(1, 2), (2, 1)])
+def test_a_line_that_is_cut(
+    tells: int, of: int, leo: int, preferred: int, expected: list[int]
+) -> None:
+    partition = led(minimum=3, preferred=preferred)
+    view = seen(partition, s1={}, s2={"leo": leo}, s3={})
+    view.sessions[tells].unreachable = {of: unreachable_of(of)}
+    assert candidates(view, partition, NOW) == expected
 
 
 def test_given_elections_not_written_yet_then_they_count_as_leading() -> None:

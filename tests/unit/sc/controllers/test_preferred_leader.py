@@ -9,7 +9,7 @@ import pytest
 
 from sc.controllers.actions import Action, Key, WakeAt, WriteStatus
 from sc.controllers.partition import reconcile
-from sc.controllers.preferred_leader import AGAIN_MS, CALM_MS, PACE_MS
+from sc.controllers.preferred_leader import AGAIN_MS, CALM_MS, PACE_MS, elect_now
 from sc.dispatch.loop import note_election
 from sc.store.view import PreferredElections, View
 from schemas.control.messages import ReplicaRole, SpuRequest
@@ -25,6 +25,7 @@ from tests.unit.sc.builders import (
     report_of,
     session_of,
     spu_of,
+    unreachable_of,
     view_of,
 )
 from tests.unit.sc.controllers.test_replication_laws import replicated
@@ -128,6 +129,39 @@ def test_never_elected(partition: Partition, preferred: dict[str, Any]) -> None:
     assert not elects(look(view, partition, CALM), 1)
 
 
+@pytest.mark.parametrize(("tells", "of"), [(1, 2), (2, 1)])
+def test_given_a_preferred_leader_that_is_cut_off_from_a_live_replica_then_not_elected(
+    tells: int, of: int
+) -> None:
+    partition = away()
+    view = calm_view(partition)
+    assert elect_now(view, partition, OPENED) is not None
+    view.sessions[tells].unreachable = {of: unreachable_of(of)}
+    assert not elects(look(view, partition, CALM), 1)
+    assert elect_now(view, partition, CALM) is None
+    view.sessions[tells].unreachable = {9: unreachable_of(9)}
+    assert elects(look(view, partition, CALM), 1)
+
+
+def test_given_a_preferred_leader_that_lost_it_again_then_not_at_once_again() -> None:
+    partition = away()
+    view = calm_view(partition)
+    assert elects(look(view, partition, CALM), 1)
+    assert elect_now(view, partition, CALM + AGAIN_MS - 1) is None
+    assert elect_now(view, partition, CALM + AGAIN_MS) is not None
+
+
+def test_given_an_spu_came_or_went_or_another_is_preferred_now_then_at_once_again() -> None:
+    partition = away()
+    view = calm_view(partition)
+    view.preferred_elections.decided(1, partition.uid, CALM, AGAIN_MS)
+    view.suspicions.ended(3, SessionEnd.LOST, CALM + 1)
+    assert elect_now(view, partition, CALM + 2) is not None
+    view = calm_view(partition)
+    view.preferred_elections.decided(2, partition.uid, CALM, AGAIN_MS)
+    assert elect_now(view, partition, CALM + 2) is not None
+
+
 def test_given_a_preferred_leader_that_is_suspect_then_not_elected() -> None:
     partition = away()
     view = calm_view(partition)
@@ -198,5 +232,5 @@ def test_given_old_elections_then_they_are_forgotten_and_later_ones_of_the_same_
     elections = PreferredElections()
     for uid, now_ms in (("a", 0), ("b", 10), ("a", 20), ("c", 109), ("d", 110)):
         elections.decided(1, uid, now_ms, forget_ms=100)
-    assert elections.by_partition == {"a": 20, "c": 109, "d": 110}
+    assert elections.by_partition == {"a": (20, 1), "c": (109, 1), "d": (110, 1)}
     assert elections.by_spu == {1: 110}

@@ -9,6 +9,7 @@ import pytest
 
 from sc.controllers.actions import Action, BeginMove, Key, WritePartitionSpec, WriteStatus
 from sc.controllers.membership.rebalance import reconcile
+from sc.dispatch.loop import note_election
 from sc.store.view import View
 from schemas.control.messages import ReplicaRole
 from schemas.objects.metadata import Metadata
@@ -236,3 +237,10 @@ def test_given_an_spu_that_drains_then_it_gets_nothing() -> None:
         sessions=[session_of(1), session_of(2)],
     )
     assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
+
+
+def test_given_a_leader_that_lost_its_partition_again_then_done_and_not_moved_to_and_fro() -> None:
+    view = seen(rebalance(), led(0, 2, 1, leader=1), led(1, 1, 2))
+    (election, _) = reconcile(view, KEY, NOW)
+    note_election(view, election, NOW)
+    assert status_in(reconcile(view, KEY, NOW + 10_000)).resolution is RebalanceResolution.DONE

@@ -23,6 +23,7 @@ from tests.unit.sc.builders import (
     report_of,
     session_of,
     spu_of,
+    unreachable_of,
     view_of,
 )
 
@@ -194,6 +195,15 @@ def test_given_the_leader_leaves_then_the_preferred_leader_is_elected_first() ->
 def test_given_the_preferred_leader_is_away_then_another_one_that_stays_takes_over() -> None:
     partition = moving((4, 2, 3), (1, 2, 3), joining=(4,), leaving=(1,))
     found = step(partition, 1, 2, 3)
+    assert isinstance(found, PartitionStatus)
+    assert found.leader == 2
+
+
+def test_given_the_preferred_leader_is_cut_off_then_another_one_takes_over() -> None:
+    partition = moving((4, 2, 3), (1, 2, 3, 4), joining=(4,), leaving=(1,))
+    view = seen(partition, 1, 2, 3, 4)
+    view.sessions[3].unreachable = {4: unreachable_of(4)}
+    found = next_step(view, partition, 1, NOW)
     assert isinstance(found, PartitionStatus)
     assert found.leader == 2
 
