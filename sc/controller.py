@@ -251,9 +251,12 @@ class Controller:
     async def run_alone(self) -> None:
         """Follow the KV and reconcile, until cancelled. Raises an ExceptionGroup of FencedError
         when another SC leads."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.mirror.run(), name="mirror")
-            group.create_task(self.run(), name="controller")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.mirror.run(), name="mirror")
+                group.create_task(self.run(), name="controller")
+        finally:
+            await self.close()
 
     async def run(self) -> None:
         """Reconcile until cancelled. Raises an ExceptionGroup of FencedError when this leadership
@@ -271,7 +274,13 @@ class Controller:
             self.end("the SC is stopping")
             await self._spus.close()
             if self._provisioner is not None:
-                await self._provisioner.close()
+                self._provisioner.end()
+
+    async def close(self) -> None:
+        """Wait for what is still under way after `run`: processes of SPUs that are being stopped.
+        Another SC may lead meanwhile."""
+        if self._provisioner is not None:
+            await self._provisioner.close()
 
     @property
     def leadership(self) -> Leadership:

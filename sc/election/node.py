@@ -16,7 +16,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 from sc.controller import Controller
@@ -192,9 +192,11 @@ class Node:
     async def _lead_in_turn(self) -> None:
         while True:
             leadership = await self._elected()
-            await self._lead_until_over(leadership)
-            # At the end of the process, the end of its lease does this.
-            await self._release(leadership)
+            # What takes long at the end of a leadership keeps no other SC from leading.
+            async with AsyncExitStack() as last:
+                await self._lead_until_over(leadership, last)
+                # At the end of the process, the end of its lease does this.
+                await self._release(leadership)
 
     async def _elected(self) -> Leadership:
         """Wait until this SC is elected."""
@@ -242,7 +244,8 @@ class Node:
             log.warning("could not stand for election, trying again", why=error.message)
             return None
 
-    async def _lead_until_over(self, leadership: Leadership) -> None:
+    async def _lead_until_over(self, leadership: Leadership, last: AsyncExitStack) -> None:
+        """Lead until that is over. ``last`` closes the controller, when the office is free."""
         try:
             await self._mirror.feed.applied(leadership.stamp.revision)
         except RunnelError as error:
@@ -260,6 +263,7 @@ class Node:
             return self.keeper.lease == claimed and self.keeper.holds()
 
         controller = self._make(leadership, holds, None if sharer is None else sharer.claims)
+        last.push_async_callback(controller.close)
         # In a task of its own: the end of a leadership must not hide that of the process.
         work = asyncio.create_task(self._lead(controller), name="controller")
         ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")

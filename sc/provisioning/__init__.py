@@ -41,5 +41,9 @@ class Provisioner(ABC):
         """Take over SPUs that an earlier SC left running. Call it before the first `carry_out`."""
 
     @abstractmethod
-    async def close(self) -> None:
+    def end(self) -> None:
         """Stop supervising; the SPUs continue to run."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """`end`, and wait for what is under way: to stop a process takes up to half a minute."""

@@ -11,7 +11,8 @@
 An SPU outlives the SC. The next SC adopts running SPUs, by those files or by the command line of
 the process, so that none runs twice; one whose spec changed is restarted. A process that ends is
 started again, after a growing delay if it keeps ending, and the reason is reported. An SC that
-leads no more, and may have been stopped while another one took over, starts and stops nothing.
+leads no more, and may have been stopped while another one took over, starts and stops nothing. It
+waits for those that it is stopping, and the next SC may be stopping the same ones by then.
 """
 
 from __future__ import annotations
@@ -159,10 +160,14 @@ class LocalProvisioner(Provisioner):
                 if managed is not None:
                     self._end(name, managed)
 
+    def end(self) -> None:
+        for managed in self._managed.values():
+            if managed.task is not None:
+                managed.task.cancel()
+
     async def close(self) -> None:
+        self.end()
         tasks = [m.task for m in self._managed.values() if m.task is not None]
-        for task in tasks:
-            task.cancel()
         await asyncio.gather(*tasks, *self._ending.values(), return_exceptions=True)
 
     def _take_care(self, name: str, managed: _Managed) -> None:
@@ -335,6 +340,9 @@ class LocalProvisioner(Provisioner):
             await asyncio.to_thread(stop, [managed.process])
         if managed.child is not None:
             await asyncio.to_thread(managed.child.wait)
+        if not self._leads():
+            # The next SC may have adopted it, and need its files.
+            return
         wanted = name in self._managed
         if not wanted:
             await asyncio.to_thread(self._remove_files, name)

@@ -14,7 +14,7 @@ from connection_manager.manager import start_private_server
 from connection_manager.private_port import PrivatePort
 from sc.api.server import PublicServer, start_public_server
 from sc.api.standby import LeaderProxy
-from sc.controller import Controller
+from sc.controller import Controller, MakeProvisioner
 from sc.election.node import Node
 from sc.election.office import LocalOffice
 from sc.kv.interface import KV
@@ -74,7 +74,11 @@ class RunningNode:
 
 @asynccontextmanager
 async def running_node(
-    kv: KV, *, lease_ms: int = LEASE_MS, grace_ms: int = 5_000
+    kv: KV,
+    *,
+    lease_ms: int = LEASE_MS,
+    grace_ms: int = 5_000,
+    provisioner: MakeProvisioner | None = None,
 ) -> AsyncIterator[RunningNode]:
     """Run one until the block ends."""
     async with AsyncExitStack() as stack:
@@ -89,7 +93,14 @@ async def running_node(
         def make(
             leadership: Leadership, holds: Callable[[], bool], claims: BucketClaims | None
         ) -> Controller:
-            return Controller(mirror, leadership, grace_ms=grace_ms, holds=holds, claims=claims)
+            return Controller(
+                mirror,
+                leadership,
+                grace_ms=grace_ms,
+                provisioner=provisioner,
+                holds=holds,
+                claims=claims,
+            )
 
         def leads(controller: Controller | None) -> None:
             spus.manager = None if controller is None else controller.connections

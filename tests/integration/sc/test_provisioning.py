@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ import yaml
 from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
-from schemas.daemon.process import ProcessId, is_alive, started_at
+from schemas.daemon.process import ProcessId, is_alive, started_at, stop
 from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
 from schemas.objects.spu_group import SpuTemplate
@@ -511,6 +512,46 @@ async def test_given_an_sc_that_leads_no_more_then_it_neither_starts_nor_stops_a
     await asyncio.gather(*(m.task for m in deposed._managed.values() if m.task is not None))
     assert len(bench.started) == 1
     assert bench.state()["process"]["pid"] == first.pid
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_an_sc_that_takes_over_while_an_spu_is_stopped_then_both_may_stop_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before removes no files then: its successor may have started the SPU again."""
+    deposed, spu = bench.new(), spu_at()
+    deposed.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(processes: list[ProcessId]) -> None:
+        begun.set()
+        go_on.wait(10)
+        stop(processes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sc.provisioning.local.stop", slowly)
+        deposed.carry_out(EndSpu(NAME))
+        await eventually(begun.is_set)
+    bench.leads = False
+    deposed.end()
+    successor = LocalProvisioner(
+        bench.directory,
+        CONTROLLER,
+        frozenset(),
+        bench.news.append,
+        bench,
+        lambda: (),
+        lambda: True,
+    )
+    bench.provisioners.append(successor)
+    await successor.adopt()
+    assert NAME in successor.provisioning.spus
+    go_on.set()
+    await deposed.close()
+    assert bench.config_file.exists()
+    await bench.end(successor)
+    assert (bench.running(), bench.config_file.exists()) == ([], False)
 
 
 @pytest.mark.usefixtures("stand_in")

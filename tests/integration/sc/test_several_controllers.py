@@ -11,11 +11,13 @@ import pytest
 
 from connection_manager.client import ControllerLink
 from sc.controller import Controller
-from sc.controllers.actions import WriteStatus
+from sc.controllers.actions import ProvisionAction, WriteStatus
 from sc.dispatch.changes import ChangeFeed
 from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, ModRevisionIs, Put
+from sc.provisioning import Provisioner
+from sc.store.view import Provisioning
 from schemas.errors import ConflictError, FencedError, RunnelError, UnreachableError
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
@@ -320,6 +322,51 @@ async def test_given_a_step_down_then_another_one_leads_at_once(nodes: list[Runn
     assert not leader.work.done()
     status, error = await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
     assert status == 201, error
+
+
+class StoppingSpus(Provisioner):
+    """Takes long to stop what runs."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.closing = False
+        self.stopped = asyncio.Event()
+
+    @property
+    def provisioning(self) -> Provisioning:
+        return Provisioning(3, {}, frozenset(), frozenset(), ("/",), "/spus")
+
+    def carry_out(self, action: ProvisionAction) -> None:
+        raise AssertionError(action)
+
+    async def adopt(self) -> None:
+        return
+
+    def end(self) -> None:
+        self.ended += 1
+
+    async def close(self) -> None:
+        self.closing = True
+        await self.stopped.wait()
+
+
+async def test_given_spus_that_are_being_stopped_then_a_step_down_does_not_wait_for_them(
+    kv: KV,
+) -> None:
+    stopping = StoppingSpus()
+    async with AsyncExitStack() as stack:
+        old = await stack.enter_async_context(
+            running_node(kv, lease_ms=60_000, provisioner=lambda *_: stopping)
+        )
+        await leader_of([old])
+        other = await stack.enter_async_context(running_node(kv, lease_ms=60_000))
+        await eventually(lambda: len(old.mirror.controllers) == 2)
+        old.node.step_down()
+        try:
+            await eventually(lambda: other.leads and stopping.closing)
+        finally:
+            stopping.stopped.set()
+        assert stopping.ended == 1
 
 
 async def test_given_a_mirror_that_does_not_show_its_election_then_others_get_their_turn(

@@ -229,7 +229,7 @@ MUTANTS: dict[str, Mutant] = {
         (partition, "remove_unfit", _removes_offline)
     ),
     "an unfit member leads where those that are fit are away": edited(
-        election, "candidates", "if health.live and", "if"
+        election, "candidates", "in found.items() if health.live}", "in found.items()}"
     ),
     "the leader leaves the live replicas": _mutant((partition, "remove_unfit", _drops_the_leader)),
     "a disk that forgot a term leads in it again": _mutant(

@@ -97,6 +97,9 @@ class Writer:
     async def begin(self) -> None:
         return
 
+    async def close(self) -> None:
+        return
+
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._sc.chance.uniform(0.02, 0.4))
