@@ -1,6 +1,7 @@
 """How fast another SC leads when one is gone, and what clients notice of it: nothing.
 
-    python -m benchmarks.takeovers [--kills 10] [--stops 5] [--step-downs 15] [--lease 6] [--json]
+    python -m benchmarks.takeovers [--kills 10] [--stops 5] [--step-downs 10] [--ends 5]
+        [--losses 0] [--lease 6s] [--json]
 
 Three SCs over one etcd and three SPUs are processes of their own; a topic has three replicas, and a
 producer writes numbered records to it all the time. In turn, the leading SC is killed with
@@ -8,11 +9,17 @@ producer writes numbered records to it all the time. In turn, the leading SC is 
 to step down, or ended by SIGTERM. For each: seconds until another SC says that it leads, and until
 all SPUs are connected to that. At the end: acknowledged records that are missing or there twice,
 elections of partitions meanwhile, and the longest time in which no record was acknowledged.
+
+With ``--losses`` the leading SC is then stopped at the moment at which an SPU is lost, so that it
+has something to write, and continued when its successor has elected leaders for all that this SPU
+led, and nothing happens any more. What changes in the KV from then on, it would have written; and
+each partition may have been elected once. Each takeover makes one office, and nothing else does.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import shutil
 import signal
@@ -38,6 +45,8 @@ from runnel.local.etcd import find_etcd
 from runnel.local.plan import HOST, ClusterPlan
 from runnel.local.processes import free_base_port
 from schemas.errors import RunnelError
+from schemas.ids import Term, next_election
+from schemas.objects.keys import ClusterKeys
 from schemas.objects.partition import Partition
 
 TOPIC: Final = "records"
@@ -49,15 +58,23 @@ PATIENCE_S: Final = 60.0
 LOOK_S: Final = 0.01
 #: Between two takeovers, so that each finds a cluster in which nothing happens.
 PAUSE_S: Final = 0.5
+#: For so long nothing was written before a stopped SC goes on, and is watched after it does.
+QUIET_S: Final = 2.0
 KINDS: Final = ("kill", "stop", "step-down", "end")
+#: What SCs write of themselves, each for as long as its lease.
+OF_SCS: Final = ("election/", "scs/", "buckets/")
 
 
 @dataclass
 class Taken:
-    """Seconds until another SC led, and until all SPUs were connected to it, by what happened."""
+    """Seconds until another SC led, and until all SPUs were connected to it, by what happened;
+    and what came of losses: keys that changed when the stopped SC went on, and partitions that
+    were not elected as often as they should."""
 
     led_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     whole_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    written: list[str] = field(default_factory=list)
+    elected_otherwise: list[str] = field(default_factory=list)
 
 
 class Writing(threading.Thread):
@@ -113,6 +130,9 @@ class Scene:
             return None
         return found
 
+    def stands_by(self, sc: int) -> bool:
+        return (said := self.role(sc)) is not None and said["role"] == "standby"
+
     def leader(self, among: list[int]) -> int:
         """The SC that leads, once one of these does."""
 
@@ -124,11 +144,34 @@ class Scene:
 
         return int(_until(found, "an SC leads"))
 
-    def connected(self, sc: int) -> bool:
-        """Whether all SPUs have a session with an SC, by its metrics."""
+    def written(self) -> dict[str, int]:
+        """The revision of the last write of each key of the cluster, but for what SCs hold."""
+        root = ClusterKeys(self.plan.cluster).root
+        end = root[:-1] + chr(ord(root[-1]) + 1)
+        asked = {
+            "key": base64.b64encode(root.encode()).decode(),
+            "range_end": base64.b64encode(end.encode()).decode(),
+            "keys_only": True,
+        }
+        port, data = self.plan.etcd.ports["client"], json.dumps(asked).encode()
+        with urllib.request.urlopen(f"http://{HOST}:{port}/v3/kv/range", data, 5) as answer:
+            items = json.load(answer)["kvs"]
+        keys = {base64.b64decode(one["key"]).decode(): int(one["mod_revision"]) for one in items}
+        return {
+            key.removeprefix(root): revision
+            for key, revision in keys.items()
+            if not key.removeprefix(root).startswith(OF_SCS)
+        }
+
+    def offices(self) -> int:
+        """How many tenures of SCs there have been."""
+        return sum(key.startswith("offices/") for key in self.written())
+
+    def connected(self, sc: int, spus: int = SPUS) -> bool:
+        """Whether so many SPUs have a session with an SC, by its metrics."""
         with urllib.request.urlopen(f"http://{self.address(sc)}/metrics", timeout=5) as answer:
             text = answer.read().decode()
-        return f"runnel_sc_spu_sessions {SPUS}.0" in text
+        return f"runnel_sc_spu_sessions {spus}.0" in text
 
 
 def _until(condition: Any, what: str) -> Any:
@@ -248,23 +291,58 @@ def take_over(scene: Scene, kind: str, taken: Taken) -> None:
         _signal(daemon, signal.SIGCONT)
     elif kind != "step-down":
         daemon.start()
-    _until(
-        lambda: (said := scene.role(victim)) is not None and said["role"] == "standby",
-        "the one that led stands by",
-    )
+    _until(lambda: scene.stands_by(victim), "the one that led stands by")
     time.sleep(PAUSE_S)
+
+
+def lose_an_spu(scene: Scene, taken: Taken) -> None:
+    """Stop the leading SC as it loses the SPU that leads most, and continue it when its successor
+    has done what there was to do. Then the SPU is started again."""
+    victim = scene.leader([*range(SCS)])
+    calls = OneShotCalls(scene.plan.sc_address)
+    before = _led(calls)
+    ((lost, _),) = Counter(spu for _, spu in before.values() if spu is not None).most_common(1)
+    wanted = {n: next_election(term) if spu == lost else term for n, (term, spu) in before.items()}
+    began = time.perf_counter()
+    _signal(scene.spus[lost], signal.SIGKILL)
+    _signal(scene.scs[victim], signal.SIGSTOP)
+    scene.spus[lost].end(signal.SIGKILL)
+    successor = scene.leader([sc for sc in range(SCS) if sc != victim])
+    taken.led_s["loss"].append(time.perf_counter() - began)
+    _until(lambda: scene.connected(successor, SPUS - 1), "the other SPUs are connected")
+    taken.whole_s["loss"].append(time.perf_counter() - began)
+    _until(lambda: not {lost, None} & {leader for _, leader in _led(calls).values()}, "others lead")
+    written = _until(lambda: _written_when_quiet(scene), "nothing is written any more")
+    _signal(scene.scs[victim], signal.SIGCONT)
+    _until(lambda: scene.stands_by(victim), "the one that led stands by")
+    time.sleep(QUIET_S)
+    taken.written += sorted({key for key, _ in scene.written().items() ^ written.items()})
+    taken.elected_otherwise += [
+        f"{name}: {before[name]} became {(term, leader)} without SPU {lost}"
+        for name, (term, leader) in _led(calls).items()
+        if term != wanted[name]
+    ]
+    scene.spus[lost].start()
+    with runnel.connect(scene.plan.sc_address) as cluster:
+        _until(lambda: _is_whole(cluster), "all replicas are live")
+
+
+def _written_when_quiet(scene: Scene) -> dict[str, int] | None:
+    written = scene.written()
+    time.sleep(QUIET_S)
+    return written if scene.written() == written else None
 
 
 def _signal(daemon: Daemon, number: signal.Signals) -> None:
     subprocess.run(["kill", f"-{number.value}", str(daemon.pid)], check=True)
 
 
-def measure(kinds: list[str], lease: str) -> dict[str, Any]:
-    """Take the leader away so often, and count what was lost."""
+def measure(kinds: list[str], losses: int, lease: str) -> dict[str, Any]:
+    """Take the leader away so often, and in the end with an SPU, and count what was lost."""
     taken = Taken()
     with running(lease) as scene:
         calls = OneShotCalls(scene.plan.sc_address)
-        before = _terms(calls)
+        before, offices = _led(calls), scene.offices()
         writing = Writing(scene.plan.sc_address)
         writing.start()
         for number, kind in enumerate(kinds, 1):
@@ -272,26 +350,35 @@ def measure(kinds: list[str], lease: str) -> dict[str, Any]:
             print(
                 f"{number} of {len(kinds)}: {kind}: {taken.led_s[kind][-1]:.2f} s", file=sys.stderr
             )
+        after, gap_s = _led(calls), writing.longest_gap_s
+        for number in range(1, losses + 1):
+            lose_an_spu(scene, taken)
+            print(f"{number} of {losses}: loss: {taken.led_s['loss'][-1]:.2f} s", file=sys.stderr)
+        offices = scene.offices() - offices
         writing.end()
         with runnel.connect(scene.plan.sc_address) as cluster:
             values = cluster.read(TOPIC)["value"].to_pylist()
         read = Counter(int(value) for value in values)
-        after = _terms(calls)
     return {
-        "takeovers": len(kinds),
+        "takeovers": len(kinds) + losses,
+        "offices": offices,
         "acknowledged": len(writing.acknowledged),
         "lost": sum(number not in read for number in writing.acknowledged),
         "twice": sum(count > 1 for count in read.values()),
-        "elections": sum(after[name] != term for name, term in before.items()),
-        "longestGapOfTheProducerS": writing.longest_gap_s,
+        "elections": sum(after[name][0] != term for name, (term, _) in before.items()),
+        "writtenByTheDeposed": taken.written,
+        "electedOtherwise": taken.elected_otherwise,
+        "longestGapOfTheProducerS": gap_s,
         "ledS": {kind: _quantiles(found) for kind, found in taken.led_s.items()},
         "wholeS": {kind: _quantiles(found) for kind, found in taken.whole_s.items()},
     }
 
 
-def _terms(calls: OneShotCalls) -> dict[str, int]:
+def _led(calls: OneShotCalls) -> dict[str, tuple[Term, int | None]]:
+    """Term and leader of each partition."""
     items = calls.call("GET", "/v1/partitions")["items"]
-    return {one["metadata"]["name"]: one["status"]["term"] for one in items}
+    statuses = {one["metadata"]["name"]: one["status"] for one in items}
+    return {name: (Term(status["term"]), status.get("leader")) for name, status in statuses.items()}
 
 
 def _quantiles(found: list[float]) -> dict[str, float]:
@@ -323,18 +410,23 @@ def main() -> None:
     parser.add_argument("--stops", type=int, default=5)
     parser.add_argument("--step-downs", type=int, default=10)
     parser.add_argument("--ends", type=int, default=5)
+    parser.add_argument("--losses", type=int, default=0)
     parser.add_argument("--lease", default="6s")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     counts = dict(zip(KINDS, (given.kills, given.stops, given.step_downs, given.ends), strict=True))
-    found = measure(_in_turn(counts), given.lease)
+    found = measure(_in_turn(counts), given.losses, given.lease)
     if given.json:
         print(json.dumps(found))
         return
     print(
-        f"{found['takeovers']} takeovers, lease {given.lease}: {found['acknowledged']:,} records"
+        f"{found['takeovers']} takeovers, {found['offices']} offices, lease {given.lease}:"
+        f" {found['acknowledged']:,} records"
         f" acknowledged, {found['lost']} lost, {found['twice']} twice,"
-        f" {found['elections']} partitions elected anew; longest gap of the producer"
+        f" {found['elections']} partitions elected anew;"
+        f" {len(found['writtenByTheDeposed'])} keys written by an SC that was deposed,"
+        f" {len(found['electedOtherwise'])} partitions not elected once after a loss;"
+        " longest gap of the producer before losses"
         f" {found['longestGapOfTheProducerS']:.2f} s"
     )
     print(f"{'s until':12}{'':8}{'rounds':>8}{'p50':>8}{'p99':>8}{'max':>8}")
