@@ -238,6 +238,16 @@ def _fault(
     return Fault(kind, round(begin_s, 1), round(begin_s + took_s, 1), host, daemon, peer)
 
 
+def _is_vain(clock: Fault, kill: Fault) -> bool:
+    """Whether a clock is to jump while its daemon is not there. It may be killed meanwhile."""
+    return (
+        clock.kind is Kind.CLOCK
+        and kill.kind in (Kind.KILL, Kind.LOSE_HOST, Kind.LOSE_SPUS)
+        and f"{clock.daemon}@{clock.host}" in touched(kill)
+        and kill.begin_s <= clock.begin_s < kill.end_s + 1.0
+    )
+
+
 def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
     """Whether it touches nothing that another one touches at the same time or shortly before, and
     leaves enough hosts in peace."""
@@ -245,5 +255,7 @@ def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
         if touched(fault) & touched(other) and not (
             fault.begin_s >= other.end_s + 1.0 or other.begin_s >= fault.end_s + 1.0
         ):
+            return False
+        if _is_vain(fault, other) or _is_vain(other, fault):
             return False
     return trouble_s((*others, fault), 2) <= TOO_MANY_S

@@ -119,6 +119,20 @@ def test_given_a_quarter_of_an_hour_then_clocks_jump_forth_and_back() -> None:
     assert touched(wrong) & touched(Fault(Kind.CLOCK, 0, 1, A, "sc", "+5"))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_given_any_seed_then_no_clock_jumps_of_a_daemon_that_is_killed_already(seed: int) -> None:
+    for storm in storms(seed, 15):
+        for clock in [fault for fault in storm.faults if fault.kind is Kind.CLOCK]:
+            down = [
+                fault
+                for fault in storm.faults
+                if f"{clock.daemon}@{clock.host}" in touched(fault)
+                and fault.kind is not Kind.FREEZE
+                and fault.begin_s <= clock.begin_s <= fault.end_s
+            ]
+            assert not down, (clock, down)
+
+
 def test_which_directions_of_which_links_are_cut() -> None:
     assert cut_links(Fault(Kind.CUT_ONE_WAY, 0, 1, A, peer=B)) == [(A, B)]
     assert set(cut_links(Fault(Kind.CUT, 0, 1, A, peer=CLIENTS))) == {(A, CLIENTS), (CLIENTS, A)}
