@@ -65,6 +65,12 @@ class GuardedConnection(asyncio.Protocol):
         self._stop_timer()
         self._guard.served(self)
 
+    def expect(self, seconds: float) -> None:
+        """What was sent so far is accepted, and what comes next may take so long. The connection
+        goes on waiting, if it did."""
+        if self._timer is not None:
+            self._start_timer(seconds)
+
     async def turn(self) -> None:
         """Return when it is the turn of a request of this connection."""
         await self._guard.turns.wait(self.address)

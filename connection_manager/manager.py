@@ -31,13 +31,19 @@ from pydantic import ValidationError
 from connection_manager.guarded_site import (
     ConnectionGuard,
     ConnectionLimits,
+    GuardedConnection,
     GuardedSite,
     connection_of,
     serving,
 )
 from connection_manager.heartbeat import Lateness
 from connection_manager.port_runner import port_runner
-from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE_BYTES, Session
+from connection_manager.session import (
+    MAX_IDENTITY_BYTES,
+    MAX_OLDER_SPU_MESSAGE_BYTES,
+    SLOWEST_BYTES_S,
+    Session,
+)
 from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
@@ -81,9 +87,12 @@ from schemas.errors import (
 )
 from schemas.model import Model
 
+#: For each message by which an SPU says who it is.
 HELLO_TIMEOUT_S = 5.0
 #: More parts than any SPU has: each holds hundreds of replicas.
 MAX_HELLO_PARTS: Final = 1_000
+#: How long a connection stays after it was told that it is too late.
+LAST_WORD_S: Final = 5.0
 #: How long the reason of a refusal stays before another one takes its place.
 REFUSAL_STAYS_S: Final = 10.0
 #: A close frame has room for as much.
@@ -147,9 +156,21 @@ class ClusterIdentity:
 
 @dataclass(slots=True)
 class _Claim:
-    """The id that the other end of a connection has claimed so far."""
+    """The id that the other end of a connection has claimed so far, and for how long it may wait
+    there (`connection_manager.guarded_site`)."""
 
+    connection: GuardedConnection | None
     spu_id: int | None = None
+
+    def expect(self, seconds: float) -> None:
+        """It has so long for its next message, and a moment to hear why it was too late."""
+        if self.connection is not None:
+            self.connection.expect(seconds + LAST_WORD_S)
+
+    def let_in(self) -> None:
+        """It waits no longer: it does not have to make room for others."""
+        if self.connection is not None:
+            self.connection.serve()
 
     def __str__(self) -> str:
         return "an SPU that has not said its id" if self.spu_id is None else f"SPU {self.spu_id}"
@@ -276,7 +297,7 @@ class ConnectionManager:
         except ConnectionError:
             # It has gone: an SC that was stopped finds many of these.
             return web.Response(status=web.HTTPBadRequest.status_code)
-        claim = _Claim()
+        claim = _Claim(connection_of(request))
         try:
             if socket.ws_protocol is not None:
                 hello, proof = await self._identified_hello(socket, claim)
@@ -290,8 +311,7 @@ class ConnectionManager:
                 await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
             await socket.close()
             return socket
-        if (connection := connection_of(request)) is not None:
-            connection.serve()
+        claim.let_in()
         with caused_by(new_cause(f"spu{hello.spu_id}")):
             await self._serve_session(socket, hello, connected, welcome)
         return socket
@@ -362,6 +382,7 @@ class ConnectionManager:
         who = await self._receive(socket, Identify, MAX_IDENTITY_BYTES)
         claim.spu_id = who.spu_id
         self._refuse(who)
+        claim.expect(HELLO_TIMEOUT_S)
         challenge = Challenge(
             cluster_uid=self._identity.cluster_uid, nonce=secrets.token_hex(_NONCE_BYTES)
         )
@@ -371,7 +392,13 @@ class ConnectionManager:
             challenge.cluster_uid, who.spu_id, who.instance, who.nonce, challenge.nonce
         )
         proof = await self._events.authenticate(who.spu_id, exchange, proven.proof)
-        hello = await self._receive(socket, Hello)
+        if proof is not None:
+            claim.let_in()
+        # From here on a slow line may need long. Who has proven nothing keeps its place until
+        # others need it.
+        limit_s = HELLO_TIMEOUT_S + MAX_PART_BYTES / SLOWEST_BYTES_S
+        claim.expect(limit_s)
+        hello = await self._receive(socket, Hello, limit_s=limit_s)
         if (hello.spu_id, hello.instance) != (who.spu_id, who.instance):
             raise UnauthorizedError(
                 f"SPU {who.spu_id} sends the hello of SPU {hello.spu_id}, or of another process"
@@ -380,7 +407,8 @@ class ConnectionManager:
             raise UnsupportedError(f"a hello of {more} parts; at most {MAX_HELLO_PARTS} may follow")
         replicas: list[ReplicaReport] = list(hello.replicas)
         for _ in range(more):
-            replicas += (await self._receive(socket, HelloPart)).replicas
+            claim.expect(limit_s)
+            replicas += (await self._receive(socket, HelloPart, limit_s=limit_s)).replicas
         return hello.model_copy(update={"replicas": tuple(replicas), "more": None}), proof
 
     async def _bare_hello(self, socket: web.WebSocketResponse, claim: _Claim) -> Hello:
@@ -401,18 +429,25 @@ class ConnectionManager:
         return hello.model_copy(update={"more": None})
 
     async def _receive(
-        self, socket: web.WebSocketResponse, kind: type[MessageT], at_most: int | None = None
+        self,
+        socket: web.WebSocketResponse,
+        kind: type[MessageT],
+        at_most: int | None = None,
+        limit_s: float | None = None,
     ) -> MessageT:
-        text = await self._text(socket, _name(kind))
+        text = await self._text(socket, _name(kind), limit_s)
         if at_most is not None and len(text) > at_most:
             raise UnsupportedError(f"a message of {len(text)} characters; {at_most} are allowed")
         return self._parse(text, kind)
 
-    async def _text(self, socket: web.WebSocketResponse, name: str) -> str:
+    async def _text(
+        self, socket: web.WebSocketResponse, name: str, limit_s: float | None = None
+    ) -> str:
+        limit_s = HELLO_TIMEOUT_S if limit_s is None else limit_s
         try:
-            message = await socket.receive(HELLO_TIMEOUT_S)
+            message = await socket.receive(limit_s)
         except TimeoutError:
-            raise UnsupportedError(f"no message {name!r} within {HELLO_TIMEOUT_S:g} s") from None
+            raise UnsupportedError(f"no message {name!r} within {limit_s:g} s") from None
         if message.type is aiohttp.WSMsgType.CLOSE and (why := _printable(message.extra)):
             raise UnsupportedError(f"it left before the message {name!r}, saying: {why}")
         if message.type in _ENDED:

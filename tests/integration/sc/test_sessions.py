@@ -10,6 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from connection_manager import guarded_site
+from connection_manager.guarded_site import ConnectionGuard, ConnectionLimits
 from connection_manager.manager import start_private_server
 from connection_manager.private_port import PrivatePort
 from schemas.control.messages import (
@@ -394,6 +396,73 @@ async def test_given_another_process_that_identifies_itself_then_not_even_challe
         async with bench.peer(identity_of(instance="two"), identifies=True) as second:
             assert "another process" in (await second.rejected()).message
     assert bench.events.authenticated == [(1, False)]
+
+
+@pytest.mark.parametrize("secret", [SECRET, None], ids=["proven", "without a secret"])
+async def test_given_a_slow_line_then_a_hello_has_the_time_that_its_parts_need(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, secret: str | None
+) -> None:
+    """The time of a request head is over before a part is there, and before all messages are."""
+    monkeypatch.setattr(guarded_site, "HEADER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("connection_manager.manager.LAST_WORD_S", 0.0)
+    # Half a second for each part, and one more.
+    monkeypatch.setattr("connection_manager.manager.SLOWEST_BYTES_S", 1 << 21)
+    if secret is not None:
+        bench.events.verifiers[1] = Verifier.of(secret)
+    async with bench.peer(identifies=True) as peer:
+        await asyncio.sleep(0.6)
+        await peer.say(identity_of())
+        exchange = await challenged(peer)
+        await asyncio.sleep(0.6)
+        await peer.say(Prove(proof=None if secret is None else spu_proof(secret, exchange)))
+        await asyncio.sleep(1.1)
+        await peer.say(hello_of(more=1))
+        await asyncio.sleep(1.1)
+        await peer.say(HelloPart(replicas=()))
+        await peer.welcomed()
+
+
+@pytest.mark.parametrize(
+    ("secret", "waits"), [(SECRET, False), (None, True)], ids=["proven", "without a secret"]
+)
+async def test_given_a_hello_that_is_coming_then_only_who_has_proven_nothing_makes_room(
+    monkeypatch: pytest.MonkeyPatch, secret: str | None, waits: bool
+) -> None:
+    guards: list[ConnectionGuard] = []
+
+    def guard(limits: ConnectionLimits) -> ConnectionGuard:
+        guards.append(ConnectionGuard(limits))
+        return guards[-1]
+
+    monkeypatch.setattr("connection_manager.manager.ConnectionGuard", guard)
+    async with bench_of() as bench:
+        if secret is not None:
+            bench.events.verifiers[1] = Verifier.of(secret)
+        async with bench.peer(identity_of(), identifies=True) as peer:
+            exchange = await challenged(peer)
+            assert guards[0].waiting == 1
+            await peer.say(Prove(proof=None if secret is None else spu_proof(secret, exchange)))
+            await peer.say(hello_of(more=1))
+            await asyncio.sleep(0.05)
+            assert guards[0].waiting == waits
+            await peer.say(HelloPart(replicas=()))
+            await peer.welcomed()
+            assert guards[0].waiting == 0
+
+
+async def test_given_an_identity_and_nothing_more_then_turned_away_in_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 0.05)
+    async with bench.peer(identity_of(), identifies=True) as peer:
+        await challenged(peer)
+        assert "no message 'prove' within 0.05 s" in (await peer.rejected()).message
+    monkeypatch.setattr("connection_manager.manager.SLOWEST_BYTES_S", 1 << 30)
+    async with bench.peer(identity_of(), identifies=True) as peer:
+        await challenged(peer)
+        await peer.say(Prove())
+        assert "no message 'hello' within" in (await peer.rejected()).message
 
 
 @pytest.mark.parametrize("proof", [None, "", "00" * 32, "f" * 63, "x"])
