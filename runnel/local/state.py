@@ -202,11 +202,11 @@ class DataDirectory:
                 process = ProcessId(**data["process"])
                 name = file.name.removesuffix(_PROCESS)
                 found[name] = SpuProcess(name, data["spuId"], process, data["ports"])
+        # The SC follows links.
+        places = {self.path / "spus", self.path.resolve() / "spus"}
         for config, process in spu_processes().items():
             name = Path(config).stem
-            if Path(config).parent == self.path / "spus" and (
-                name not in found or not self.runs(found[name])
-            ):
+            if Path(config).parent in places and (name not in found or not self.runs(found[name])):
                 found[name] = SpuProcess(
                     name, found[name].spu_id if name in found else -1, process, {}
                 )

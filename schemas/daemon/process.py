@@ -77,12 +77,14 @@ def _is_there(pid: int) -> bool:
 
 
 def runs_with(process: ProcessId | None, path: Path) -> bool:
-    """Whether that very process still runs, and was started with something below ``path``: a copy
-    of a directory of processes is not about them."""
+    """Whether that very process still runs, and was started with something below ``path``, or
+    below what that is a link to: a copy of a directory of processes is not about them."""
     if process is None or not is_alive(process):
         return False
+    places = (f"{path}/", f"{path.resolve()}/")
     with contextlib.suppress(psutil.Error):
-        return any(f"{path}/" in argument for argument in psutil.Process(process.pid).cmdline())
+        command = psutil.Process(process.pid).cmdline()
+        return any(place in argument for place in places for argument in command)
     return False
 
 

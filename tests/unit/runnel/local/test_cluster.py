@@ -1,4 +1,4 @@
-"""What the start of a local cluster leaves of the processes that are there, if it fails."""
+"""Which processes are those of a local cluster, and which of them a start that fails leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from runnel.local import cluster as cluster_module
 from runnel.local.cluster import ClusterDaemons
 from runnel.local.plan import ClusterPlan, Daemon
-from runnel.local.state import ClusterState
+from runnel.local.state import ClusterState, DataDirectory
 from schemas.daemon.process import ProcessId, started_at
 from schemas.errors import RunnelError
 from tests.ports import free_base_port
@@ -25,7 +25,7 @@ def spu(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A stand-in for an SPU that was started in this directory."""
     config = directory / "spus" / "spu-0.yaml"
     with subprocess.Popen(
-        ["/bin/sh", "-c", "read line", "spu", str(config)], stdin=subprocess.PIPE
+        ["/bin/sh", "-c", "read line", "-m", "spu", "-c", str(config)], stdin=subprocess.PIPE
     ) as process:
         try:
             yield process
@@ -65,3 +65,17 @@ def test_given_a_copy_whose_start_fails_then_spus_of_the_original_run_on(
             cluster.start(plan, lambda _: None)
         assert ours.wait(10) == -15
         assert theirs.poll() is None
+
+
+@pytest.mark.parametrize("written_down", [True, False])
+def test_given_a_link_to_a_directory_then_its_spus_are_found(
+    tmp_path: Path, written_down: bool
+) -> None:
+    real, link = tmp_path / "real", DataDirectory(tmp_path / "link")
+    link.path.symlink_to(real)
+    with spu(real) as process:
+        if written_down:
+            write_down(real, "spu-0", process)
+        (found,) = link.spus()
+        assert (found.name, found.process.pid) == ("spu-0", process.pid)
+        assert link.runs(found)
