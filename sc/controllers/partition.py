@@ -47,7 +47,13 @@ from sc.controllers.live_set import (
 )
 from sc.controllers.membership.steps import Waits, next_step
 from sc.controllers.preferred_leader import elect_preferred
-from sc.controllers.recovery import elect_of_all, found_elsewhere, lost_live_set, pending
+from sc.controllers.recovery import (
+    elect_of_all,
+    found_elsewhere,
+    lost_live_set,
+    may_hold,
+    pending,
+)
 from sc.controllers.sealing import led_as, to_be_sealed, why_not_sealed
 from sc.controllers.unclean import after_unclean_boot, decide, wish_of, with_wish
 from sc.store.view import Liveness, View
@@ -83,7 +89,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if partition.deleting:
         return _deletion(view, partition)
     actions = _assignments(view, partition)
-    if (decided_at_ms := view.decided_at_ms(partition.spec.holders, now_ms)) is not None:
+    if (decided_at_ms := view.decided_at_ms(may_hold(view, partition), now_ms)) is not None:
         actions.append(WakeAt(key, decided_at_ms))
     status, refusals = partition.status, list[str]()
     ruling = _rule_on_wish(view, partition, now_ms)

@@ -18,7 +18,9 @@ elections of a recovery are recorded as unclean. So are those in which a replica
 lost its memory when its host went down: what was committed may have been in it alone.
 
 The partition may have moved since, so that its object names SPUs which hold nothing of it any more.
-Whoever reports a replica of it is a holder as well (`found_elsewhere`). If none of the replicas
+Whoever reports a replica of it is a holder as well (`found_elsewhere`), so a recovery waits for all
+SPUs that may be about to connect, whichever they are (`may_hold`): one that is a moment later than
+the others may have all that was acknowledged since the backup. If none of the replicas
 that were live by the object has its storage any more, every registered SPU may hold it, and is
 needed; and if all that are there are empty, nobody leads: an SPU that was registered after the
 backup may hold it. Or it was deleted, and an operator knows that.
@@ -71,6 +73,20 @@ def found_elsewhere(view: View, partition: Partition) -> tuple[int, ...]:
         and (report := session.reports.get(partition.uid)) is not None
         and not _is_buried(view, spu_id, report)
     )
+
+
+def may_hold(view: View, partition: Partition) -> set[int]:
+    """SPUs without which nothing is decided about a partition while they may be about to connect:
+    those that hold it, and all while a recovery has not elected its leader."""
+    held = set(partition.spec.holders)
+    if pending(view, partition):
+        held.update(spu.spec.spu_id for spu in view.store.objects(Spu))
+    return held
+
+
+def _others_may_connect(view: View, partition: Partition, now_ms: int) -> bool:
+    others = may_hold(view, partition).difference(partition.spec.holders)
+    return view.decided_at_ms(others, now_ms) is not None
 
 
 def _is_buried(view: View, spu_id: int, report: ReplicaReport) -> bool:
@@ -128,7 +144,11 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
         elif report is not None and not report.may_lead_uncleanly:
             troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
-    troubles += [f"SPU {i} is away" for i in _perhaps_elsewhere(view, partition)]
+    if elsewhere := _perhaps_elsewhere(view, partition):
+        troubles += [f"SPU {i} is away" for i in elsewhere]
+    elif _others_may_connect(view, partition, now_ms):
+        # Without their names: the reason must not change with each one that connects.
+        troubles.append("SPUs that may hold it since the backup have not connected yet")
     if _all_empty(view, partition):
         troubles.append(
             "its live replicas are gone, and those that are there are empty: it was deleted after"

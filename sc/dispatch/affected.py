@@ -97,6 +97,13 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
         yield Key("Partition", partition.name)
 
 
+def keys_that_wait_for_all(store: LocalStore, incarnation: int) -> Iterator[Key]:
+    """Partitions that a recovery has not elected anew: they wait for whoever may hold them."""
+    for partition in store.objects(Partition):
+        if partition.status.incarnation < incarnation:
+            yield Key("Partition", partition.name)
+
+
 def keys_that_wait_for_restarts(store: LocalStore) -> Iterator[Key]:
     """Groups that may wait until an SPU, also of another group, is back with its replicas."""
     for group in store.objects(SpuGroup):

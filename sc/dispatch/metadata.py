@@ -14,6 +14,7 @@ from sc.controllers.actions import Key
 from sc.dispatch.affected import (
     affected_keys,
     keys_of_session,
+    keys_that_wait_for_all,
     keys_that_wait_for_restarts,
     keys_that_wait_for_room,
 )
@@ -86,6 +87,9 @@ class MetadataDispatcher:
             if election_term(replica.term) < partition.status.term:
                 state.unknown_leads[replica.uid] = partition.status.term
         self._wake_session(hello.spu_id)
+        if self._view.recovering:
+            for key in keys_that_wait_for_all(self._view.store, self._view.incarnation):
+                self._wake(key, current_cause())
         for other in sorted(self._view.suspicions.opened(hello.spu_id, self._now_ms())):
             self._wake_session(other)
 

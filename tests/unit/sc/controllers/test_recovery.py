@@ -20,10 +20,12 @@ from sc.controllers.actions import (
     SendComplete,
     SendDelete,
     SendLead,
+    WakeAt,
     WritePartitionSpec,
     WriteStatus,
 )
 from sc.controllers.partition import assignment_for, assignment_of
+from sc.controllers.recovery import RESTORED
 from sc.store.view import Provisioned, View
 from schemas.ids import Term, make_term
 from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
@@ -241,6 +243,39 @@ def test_given_nothing_of_the_backup_is_left_and_all_is_empty_then_nobody_leads(
     assert status_of(recovering(LED, *some)).leader == 3
     # An empty log that was live is what there was.
     assert status_of(recovering(LED, answered(LED, 1), *empty[1:])).term == NEXT
+
+
+LATER = "SPUs that may hold it since the backup have not connected yet"
+
+
+@pytest.mark.parametrize("partition", [LED, UNLED], ids=["led", "never-led"])
+@pytest.mark.parametrize("moment", [NOW, NOW + 1], ids=["in-the-grace", "after-it"])
+def test_given_another_spu_that_may_be_about_to_connect_then_it_is_waited_for(
+    partition: Partition, moment: int
+) -> None:
+    """The partition may have moved there since, and all of the backup be far behind."""
+    sessions = [answered(partition, i) for i in (1, 2, 3)]
+    view = recovering(partition, *sessions, more=(spu_of(4),), grace_until_ms=NOW + 1)
+    actions = reconcile(view, KEY, moment)
+    (status,) = [a.status for a in actions if isinstance(a, WriteStatus)]
+    assert isinstance(status, PartitionStatus)
+    if moment > NOW:
+        assert status.term == NEXT
+        return
+    assert status.leader == partition.status.leader
+    assert LATER in str(status.reason)
+    assert WakeAt(KEY, NOW + 1) in actions
+    # It holds nothing of it.
+    view = recovering(partition, *sessions, session_of(4), more=(spu_of(4),), grace_until_ms=NOW)
+    assert status_of(view).term == NEXT
+
+
+def test_given_a_lost_object_alone_then_only_its_holders_are_waited_for() -> None:
+    restored = UNLED.with_metadata(annotations={RESTORED: "asked"})
+    sessions = [session_of(i, report_of(restored, i)) for i in (1, 2, 3)]
+    spus = [spu_of(i) for i in (1, 2, 3, 4)]
+    view = view_of(restored, *spus, sessions=sessions, grace_until_ms=NOW + 1)
+    assert status_of(view).leader == 1
 
 
 @pytest.mark.parametrize("storage", [None, "new"], ids=["its-storage-is-there", "it-is-not"])

@@ -11,7 +11,7 @@ from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
 from schemas.control.messages import Hello, LoadReport, Obstacles, Report, SpuRequest
 from schemas.control.session_end import SessionEnd
-from schemas.ids import PartitionUid
+from schemas.ids import PartitionUid, make_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -127,6 +127,18 @@ def test_given_first_spu_back_then_suspects_that_get_their_time_anew_are_woken(
     other = hello().model_copy(update={"spu_id": 2})
     bench.dispatcher.opened(1, other)
     assert bench.keys() == [SPU_KEY, P_KEY]
+
+
+@pytest.mark.parametrize("recovering", [True, False])
+def test_given_a_recovery_then_whoever_connects_wakes_what_is_not_elected_anew(
+    recovering: bool,
+) -> None:
+    elected = partition_of("other", 0, (2,), leader=2, term=make_term(2, 1), lrs=(live(2),))
+    bench = Bench(spu_of(3), P_OF_1, elected)
+    bench.view.incarnation, bench.view.recovering = 2, recovering
+    bench.dispatcher.opened(1, hello().model_copy(update={"spu_id": 3}))
+    woken = {key for key in bench.keys() if key.kind == "Partition"}
+    assert woken == ({Key("Partition", P_OF_1.name)} if recovering else set())
 
 
 @pytest.mark.parametrize("generation", [1, 3])
