@@ -11,18 +11,24 @@ of this SPU (its KV was restored from an older backup): the link goes on, and sa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import aiohttp
 from pydantic import ValidationError
 
 from connection_manager.heartbeat import Lateness
-from connection_manager.session import MAX_MESSAGE_BYTES, SLOWEST_BYTES_S, Session
+from connection_manager.session import (
+    CLOSE_TIMEOUT_S,
+    MAX_MESSAGE_BYTES,
+    SLOWEST_BYTES_S,
+    Session,
+)
 from connection_manager.turned_away import TurnedAway
 from schemas.backoff import Backoff
 from schemas.causality import caused_by, new_cause
@@ -44,8 +50,17 @@ from schemas.control.proof import Exchange, accepts_sc, spu_proof
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, error_from
+from schemas.wire.keepalive import give_up, undelivered
 
+#: For the answer of an SC that has all that it was sent.
 ANSWER_TIMEOUT_S = 5.0
+#: How long the host of an SC may acknowledge nothing of what it was sent: a line that has been slow
+#: and loses much pauses for seconds.
+SILENT_S = 8.0
+#: So much of the state of an SPU an SC reads in a second, if it is busy.
+READ_BYTES_S: Final = 500_000
+#: How often it is looked whether the host of the SC has acknowledged more.
+LOOK_S: Final = 0.25
 #: Connecting has a limit of its own: an attempt that began while the network was cut sleeps on
 #: after the cut.
 CONNECT_TIMEOUT_S = 1.0
@@ -65,6 +80,7 @@ RETRY_CAP_MS = 1_000.0
 #: Why a connection ends, as much of it as a close frame takes.
 MAX_CLOSE_BYTES: Final = 123
 _NONCE_BYTES: Final = 16
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -192,8 +208,8 @@ class ControllerLink:
                     welcome = await self._introduce(socket, hello, cause)
                 else:
                     # An older SC.
-                    await socket.send_str(Envelope(cause=cause, body=hello).encode())
-                    welcome = await self._welcome(socket)
+                    sent = await self._send(socket, Envelope(cause=cause, body=hello))
+                    welcome = await self._welcome(socket, sent)
                 session = Session(
                     socket,
                     self._handler.handle,
@@ -215,7 +231,13 @@ class ControllerLink:
                     self._lateness[self._address].heard_after(session.silent_ticks)
                 return reason
             finally:
-                await socket.close()
+                with contextlib.suppress(OSError):
+                    # It may have ended already.
+                    give_up(socket)
+                # What says goodbye may find no room, either.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                        await socket.close()
 
     async def _introduce(
         self, socket: aiohttp.ClientWebSocketResponse, hello: Hello, cause: str
@@ -234,7 +256,7 @@ class ControllerLink:
             cluster_uid=hello.cluster_uid,
             nonce=secrets.token_hex(_NONCE_BYTES),
         )
-        await socket.send_str(Envelope(cause=cause, body=who).encode())
+        await self._send(socket, Envelope(cause=cause, body=who))
         try:
             secret = self._handler.secret()
         except RunnelError as error:
@@ -253,9 +275,7 @@ class ControllerLink:
         messages: list[Message] = [Prove(proof=proof), first, *later]
         sent = 0
         for message in messages:
-            text = Envelope(cause=cause, body=message).encode()
-            await socket.send_str(text)
-            sent += len(text)
+            sent += await self._send(socket, Envelope(cause=cause, body=message))
         welcome = await self._welcome(socket, sent)
         if secret is not None:
             if welcome.proof is None:
@@ -266,7 +286,13 @@ class ControllerLink:
                 )
         return welcome
 
-    async def _welcome(self, socket: aiohttp.ClientWebSocketResponse, sent: int = 0) -> Welcome:
+    async def _send(self, socket: aiohttp.ClientWebSocketResponse, envelope: Envelope) -> int:
+        """Send a message, and give its size. Raises TimeoutError."""
+        text = envelope.encode()
+        await _unless_silent(socket, socket.send_str(text), len(text))
+        return len(text)
+
+    async def _welcome(self, socket: aiohttp.ClientWebSocketResponse, sent: int) -> Welcome:
         body = await self._answer(socket, sent)
         if not isinstance(body, Welcome):
             raise UnreachableError(f"{self._address} answered {body.type} to a hello")
@@ -274,9 +300,8 @@ class ControllerLink:
 
     async def _answer(self, socket: aiohttp.ClientWebSocketResponse, sent: int = 0) -> Message:
         """The next message, which answers ``sent`` bytes. Raises the error of a `Reject`,
-        UnreachableError."""
-        async with asyncio.timeout(ANSWER_TIMEOUT_S + sent / SLOWEST_BYTES_S):
-            message = await socket.receive()
+        UnreachableError, TimeoutError."""
+        message = await _unless_silent(socket, socket.receive(), sent)
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise UnreachableError(f"the SC at {self._address} closed the connection")
         try:
@@ -290,3 +315,35 @@ class ControllerLink:
                 raise _ElsewhereError(f"{self._address}: {body.message}", body.leader)
             raise error_from(body.code, body.message)
         return body
+
+
+async def _unless_silent(
+    socket: aiohttp.ClientWebSocketResponse, work: Coroutine[Any, Any, T], size: int
+) -> T:
+    """The result of sending ``size`` bytes, or of waiting for their answer. Raises TimeoutError
+    when the host of the SC acknowledges none of them for `SILENT_S`, or has all, and its process
+    does nothing for as long as it needs to read them. What a line has taken begins the time anew:
+    it may be slow. A time without acknowledgements as the kernel counts it would not do: on a line
+    that loses much it ends connections that work.
+
+    Where the kernel does not say what is acknowledged, the limit is the time that the slowest line
+    needs.
+    """
+
+    def patience_s(left: int | None) -> float:
+        if left is None:
+            return ANSWER_TIMEOUT_S + size / SLOWEST_BYTES_S
+        return SILENT_S if left else ANSWER_TIMEOUT_S + size / READ_BYTES_S
+
+    loop = asyncio.get_running_loop()
+    left = undelivered(socket)
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(patience_s(left)) as limit:
+            while not task.done():
+                await asyncio.wait([task], timeout=LOOK_S)
+                if left != (left := undelivered(socket)):
+                    limit.reschedule(loop.time() + patience_s(left))
+        return task.result()
+    finally:
+        task.cancel()

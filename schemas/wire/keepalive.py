@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -75,6 +76,13 @@ def listen(transport: OverSocket) -> None:
         be_patient(found, LISTENING)
 
 
+def give_up(transport: OverSocket) -> None:
+    """Have the kernel end a connection soon that is being closed, if the other host takes nothing
+    of what was written."""
+    if (found := _open_socket(transport)) is not None:
+        be_patient(found, SILENT)
+
+
 def be_patient(connection: socket.socket, patience: Patience) -> None:
     """Have the kernel end a connection whose other end has vanished, by these times, and bound the
     pauses before it sends again."""
@@ -93,6 +101,23 @@ def be_patient(connection: socket.socket, patience: Patience) -> None:
         # This is Linux; an older one does not know the option.
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, RTO_MAX_MS, patience.pause_ms)
+
+
+def undelivered(transport: OverSocket) -> int | None:
+    """How many bytes the kernel has that the other host has not acknowledged; None where it does
+    not say (only Linux does)."""
+    found = _open_socket(transport)
+    if found is None or sys.platform != "linux":
+        return None
+    import fcntl
+    import termios
+
+    try:
+        # On a socket of TCP this is what Linux calls SIOCOUTQ.
+        told = fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return None
+    return int.from_bytes(told, sys.byteorder)
 
 
 def unacknowledged(transport: asyncio.BaseTransport) -> Unacknowledged | None:

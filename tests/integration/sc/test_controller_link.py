@@ -26,6 +26,7 @@ from schemas.control.messages import (
     LOAD_PROTOCOL,
     PROTOCOLS,
     UNCLEAN_PROTOCOL,
+    Challenge,
     Envelope,
     Heartbeat,
     Peers,
@@ -101,6 +102,10 @@ async def test_an_sc_gives_all_spus_the_same_time_and_none_more_for_one_that_is_
             lateness = found[0]._monitor.lateness
             assert lateness is not None
             assert lateness is found[1]._monitor.lateness
+            for spu_id in (1, 2):
+                # The first heartbeat comes before the answer, and would be a late one.
+                await eventually(lambda spu_id=spu_id: ("opened", spu_id, 1) in bench.events.log)
+                await bench.manager.request(spu_id, Peers(peers=()))
             found[0]._monitor.silent_ticks = 4
             found[0].close("silent", SessionEnd.SILENT)
             await eventually(lambda: len(found) == 3)
@@ -381,6 +386,82 @@ async def test_given_an_sc_that_accepts_and_says_nothing_then_others_are_asked_s
             spu.link = ControllerLink(lambda: [address, bench.address], spu, rng=lambda: 0.0)
             async with spu:
                 await eventually(lambda: spu.link.trouble is None)
+
+
+@asynccontextmanager
+async def freezing(after: int) -> AsyncIterator[str]:
+    """The private port of an SC that stands still after so many messages of a greeting."""
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=PROTOCOLS)
+        await socket.prepare(request)
+        for number in range(after):
+            await socket.receive()
+            if number == 0:
+                challenge = Challenge(cluster_uid="u", nonce="n")
+                await socket.send_str(Envelope(cause="x", body=challenge).encode())
+        assert request.transport is not None
+        # Its kernel takes what it has room for.
+        request.transport.pause_reading()
+        await asyncio.Event().wait()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/session", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("replicas", [1_000, 60_000], ids=["all is taken", "more than it takes"])
+@pytest.mark.parametrize("after", [1, 2, 3], ids=["identity", "proof", "hello"])
+async def test_given_an_sc_that_stands_still_in_a_greeting_then_others_are_asked_soon(
+    monkeypatch: pytest.MonkeyPatch, replicas: int, after: int
+) -> None:
+    """However much it was sent."""
+    monkeypatch.setattr(client, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(client, "SILENT_S", 0.6)
+    monkeypatch.setattr(client, "READ_BYTES_S", 1 << 30)
+    spu = SimulatedSpu(1, "")
+    reports = [report_of(partition_of("t", index, (1,)), 1) for index in range(1_000)]
+    many = reports * (replicas // 1_000)
+    hello = spu.hello
+    async with freezing(after) as address, bench_of() as bench:
+        # The other one is told little: it is not about the time that this takes.
+        monkeypatch.setattr(
+            spu,
+            "hello",
+            lambda: (
+                hello().model_copy(update={"replicas": tuple(many)})
+                if spu.link._address in ("", address)
+                else hello()
+            ),
+        )
+        spu.link = ControllerLink(lambda: [address, bench.address], spu, rng=lambda: 0.0)
+        async with asyncio.timeout(10), spu:
+            await eventually(lambda: spu.link.trouble is None, timeout_s=10)
+
+
+async def test_given_a_line_that_takes_little_at_a_time_then_a_greeting_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(client, "SILENT_S", 0.5)
+    left = iter(range(1_000_000, 0, -1))
+    monkeypatch.setattr(client, "undelivered", lambda _socket: next(left))
+    monkeypatch.setattr(client, "LOOK_S", 0.05)
+    async with bench_of() as bench:
+        bench.events.gate.clear()
+        async with SimulatedSpu(1, bench.address) as spu:
+            await bench.events.checking.wait()
+            await asyncio.sleep(1.2)
+            bench.events.gate.set()
+            await eventually(lambda: spu.link.trouble is None)
+        assert bench.events.checks == 1
 
 
 async def test_given_an_sc_that_fell_silent_then_it_is_asked_last(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from schemas.wire.keepalive import (
     VANISHED,
     Patience,
     be_patient,
+    give_up,
     keep_alive,
     listen,
     pace,
     unacknowledged,
+    undelivered,
 )
 from schemas.wire.tcp_info import Unacknowledged
 
@@ -114,3 +117,32 @@ def test_given_a_connection_that_was_closed_then_nothing_is_known_or_told(run: A
             listen(transport)
 
     run(close())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
+async def test_given_bytes_that_nobody_acknowledges_then_they_are_counted_until_given_up() -> None:
+    class Over:
+        def __init__(self, under: socket.socket) -> None:
+            self.under = under
+
+        def get_extra_info(self, _name: str, _default: Any = None) -> Any:
+            return self.under
+
+    with socket.create_server((HOST, 0)) as server, socket.socket() as one:
+        one.connect(server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            assert undelivered(Over(one)) == 0
+            one.setblocking(False)
+            sent = 0
+            with suppress(BlockingIOError):
+                while True:
+                    sent += one.send(bytes(1 << 16))
+            await asyncio.sleep(0.3)
+            left = undelivered(Over(one))
+            assert left is not None
+            assert 0 < left < sent, "the other kernel takes what it has room for"
+            give_up(Over(one))
+            told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert told == SILENT.unacknowledged_ms
+    assert undelivered(Over(one)) is None
