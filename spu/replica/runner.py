@@ -77,8 +77,6 @@ from spu.replication.events import (
 from spu.replication.follower import farewell
 from spu.replication.messages import Reset
 from spu.replication.state import (
-    OLD,
-    RETRACTED,
     Leading,
     LogView,
     Phase,
@@ -594,8 +592,8 @@ class ReplicaRunner:
         Blocks.
         """
         self.meta = replace(self.meta, storage_id=StorageId(reset.storage))
-        if (self.state.newest.unfit or "").startswith((RETRACTED, OLD)):
-            place = self.log.quarantine(self.state.hard_state.storage)
+        if reset.aside:
+            place = self.log.quarantine(reset.storage)
             _log.warning("set committed records aside", partition=self.meta.name, path=str(place))
         self._context.record_storage(self.meta)
         self.log.rebuild(reset.start, reset.last_term, reset.producers)

@@ -228,12 +228,14 @@ class NewStorageId:
 @dataclass(frozen=True, slots=True)
 class ResetLog:
     """Replace the log by an empty one that begins at ``start``, after a record of ``last_term``.
-    All records before it are committed; ``producers`` is their producer state. Then `LogReset`."""
+    All records before it are committed; ``producers`` is their producer state. ``aside``: keep what
+    the log held in a place of its own. Then `LogReset`."""
 
     start: int
     last_term: int
     storage: str
     producers: ProducerDump = ()
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

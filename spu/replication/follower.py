@@ -100,7 +100,7 @@ def settle(state: ReplicaState) -> Step:
         log = LogView(start, start, start, history)
         rebuild = replace(rebuild, begun=True)
         state = replace(state, log=log, lac=start - 1, rebuild=rebuild)
-        return state, (ResetLog(start, term, storage, rebuild.producers),)
+        return state, (ResetLog(start, term, storage, rebuild.producers, rebuild.aside),)
     return position(replace(state, following=replace(following, phase=Phase.AGREEING)))
 
 
@@ -172,7 +172,8 @@ def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
     if following is None or following.phase is not Phase.AGREEING:
         return state, ()
     following = replace(following, phase=Phase.PROMISING)
-    rebuild = Rebuilding(message.start, message.last_term, message.producers)
+    aside = message.aside or (state.newest.unfit or "").startswith((RETRACTED, OLD))
+    rebuild = Rebuilding(message.start, message.last_term, message.producers, aside)
     return replace(state, following=following, rebuild=rebuild), (NewStorageId(),)
 
 

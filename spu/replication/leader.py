@@ -49,7 +49,7 @@ from spu.replication.messages import (
     Reset,
     Truncate,
 )
-from spu.replication.proof import contradiction
+from spu.replication.proof import contradiction, may_be_taken_away
 from spu.replication.state import (
     CREDITS,
     OLD,
@@ -257,7 +257,9 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
     below = message.leo < log.start or (differs and not term and log.start > 0 and not live)
     if message.unfit is not None or below:
         before = last_term(tuple(entry for entry in log.history if entry.start < log.start))
-        reset = Reset(message.term, message.attach, message.boot, log.start, before)
+        aside = may_be_taken_away(state, message)
+        to = (message.term, message.attach, message.boot)
+        reset = Reset(*to, log.start, before, aside=aside)
         state, asked = consider(state, now_ms)
         return state, (Send(sender, reset), *asked)
     if differs:

@@ -86,7 +86,9 @@ class Reset:
     is of ``last_term``.
 
     ``producers`` is the producer state of the records below ``start``, so that the follower, too,
-    recognises duplicates of them. The runner fills it in when it sends the message.
+    recognises duplicates of them. The runner fills it in when it sends the message. ``aside``: keep
+    what the log holds, because an unclean election may have taken away committed records of it. An
+    earlier version does not say so.
     """
 
     term: int
@@ -95,6 +97,7 @@ class Reset:
     start: int
     last_term: int
     producers: ProducerDump = ()
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

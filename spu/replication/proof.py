@@ -50,6 +50,17 @@ def contradiction(state: ReplicaState, leading: Leading, sender: int, answer: Lo
     )
 
 
+def may_be_taken_away(state: ReplicaState, answer: LogEnd) -> bool:
+    """Whether an unclean election may have taken away what the replica with this answer knows to be
+    committed: this log does not hold the last such record, or begins too late to say so."""
+    lac = answer.lac
+    if lac is None or lac < 0 or not answer.last_term < state.newest.unclean_term:
+        return False
+    is_known = lac < answer.leo and answer.lac_term != 0
+    # Above the end of this log, this is a term as late as that election.
+    return not (is_known and term_at(state.log.history, lac) == answer.lac_term)
+
+
 def _is_retracted(last_term: int, unclean_term: int, history: History, term: int) -> bool:
     """Whether an unclean election may have taken away what a replica whose log ends in
     ``last_term`` knows to be committed, if a leader of ``term`` with this ``history`` says so."""

@@ -221,12 +221,13 @@ class Following:
 @dataclass(frozen=True, slots=True)
 class Rebuilding:
     """Where to begin again, once the new storage id ``storage`` is durable: at ``start``, after a
-    record of ``last_term``, with the producer state ``producers``. ``begun``: the log is being
-    replaced."""
+    record of ``last_term``, with the producer state ``producers``. ``aside``: what the log held is
+    kept. ``begun``: the log is being replaced."""
 
     start: int
     last_term: int
     producers: ProducerDump = ()
+    aside: bool = False
     storage: str | None = None
     begun: bool = False
 

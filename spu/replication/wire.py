@@ -76,6 +76,8 @@ _POSITION_LAC: Final = struct.Struct("<16sQI8s16sQqBqQ8s")
 _CUT: Final = struct.Struct("<16sQI8sQq")
 _OUTDATED: Final = struct.Struct("<16sQI8sq")
 _RESET: Final = struct.Struct("<16sQI8sqQ")
+#: Whether the follower is to keep what its log holds; added later.
+_RESET_ASIDE: Final = struct.Struct("<16sQI8sqQB")
 _APPEND: Final = struct.Struct("<16sQI8sqq")
 _ACK: Final = struct.Struct("<16sQIqqB")
 _REFUSE: Final = struct.Struct("<16sQIQ")
@@ -142,8 +144,9 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
         case Truncate(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
             return pack_frame(Kind.CUT, 0, fixed)
-        case Reset(_, _, boot, start, last_term, producers):
-            fixed = _RESET.pack(who, term, attach, bytes.fromhex(boot), start, last_term)
+        case Reset(_, _, boot, start, last_term, producers, aside):
+            begin = (bytes.fromhex(boot), start, last_term)
+            fixed = _RESET_ASIDE.pack(who, term, attach, *begin, aside)
             return pack_frame(Kind.RESET, 0, fixed, json.dumps(producers).encode())
         case Outdated(_, _, boot, lac):
             fixed = _OUTDATED.pack(who, term, attach, bytes.fromhex(boot), lac)
@@ -217,6 +220,9 @@ def decode(
         case Kind.RESET:
             uid, term, attach, boot, start, last = _unpack(_RESET, fixed)
             message = Reset(term, attach, boot.hex(), start, last, _producers(tail))
+            if len(fixed) >= _RESET_ASIDE.size:
+                *_, aside = _unpack(_RESET_ASIDE, fixed)
+                message = replace(message, aside=bool(aside))
         case Kind.APPEND:
             uid, term, attach, boot, lac, start = _unpack(_APPEND, fixed)
             message = Append(term, attach, boot.hex(), _batches(tail), lac, start)

@@ -58,7 +58,7 @@ from spu.storage.readable_log import ReadableLog, segment_of
 from spu.storage.reader import LogReader
 from spu.storage.recovery import RecoveredLog
 from spu.storage.retention import outlived, retained_from
-from spu.storage.segment import Segment
+from spu.storage.segment import Segment, segment_bases
 from spu.storage.sync_plan import SyncPlan
 from spu.storage.truncated_segments import TruncatedSegments
 from spu.storage.truncation import cut_segment, finish_cut, producers_at
@@ -431,10 +431,10 @@ class PartitionLog(ReadableLog):
         when this returns. What is left is a damaged log, to be rebuilt. Blocks. Raises OSError."""
         place = self.directory / f"aside-{name}"
         place.mkdir(mode=0o700, exist_ok=True)
-        for segment in self._segments:
-            path = Path(segment.path)
-            if path.exists():
-                os.rename(path, place / path.name)
+        # Also those behind damage, which the log does not know.
+        for base in segment_bases(self.directory):
+            path = Path(Segment(str(self.directory), base, base).path)
+            os.rename(path, place / path.name)
         sync_directory(place)
         sync_directory(self.directory)
         return place

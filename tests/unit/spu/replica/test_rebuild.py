@@ -162,3 +162,20 @@ async def test_given_a_tombstone_of_the_storage_that_is_being_taken_then_it_is_d
         spu.host.replica(UID)
     assert not (tmp_path / "partitions" / UID).exists()
     await spu.host.close()
+
+
+async def test_given_a_rebuild_that_keeps_what_was_taken_away_then_it_is_in_a_place_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spu, other, boot = await follow(tmp_path, monkeypatch)
+    directory = tmp_path / "partitions" / UID
+    # As behind damage: no segment of the log that was found.
+    (directory / f"{90:020d}.log").write_bytes(b"behind damage")
+    await other.leads(LATER)
+    other.says(Reset(LATER, 1, boot, 100, TERM, aside=True))
+    await until(lambda: spu.replica.log_start == 100)
+    (aside,) = directory.glob("aside-*")
+    kept = {path.name: path.read_bytes() for path in aside.iterdir()}
+    assert NEVER in kept[f"{0:020d}.log"]
+    assert kept[f"{90:020d}.log"] == b"behind damage"
+    await spu.host.close()

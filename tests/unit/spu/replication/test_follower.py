@@ -37,7 +37,7 @@ from spu.replication.messages import (
     Reset,
     Truncate,
 )
-from spu.replication.state import HardState, LogView, ReplicaState
+from spu.replication.state import OLD, RETRACTED, HardState, LogView, ReplicaState
 from tests.unit.spu.replication.dialogue import (
     NEXT,
     ONE,
@@ -224,6 +224,28 @@ def test_given_a_newer_attachment_or_an_order_to_lead_while_the_log_is_cut_then_
             assert said == AppendControl(NEXT)
         else:
             assert said == Send(0, LogEnd(TERM, 2, "boot", "b", 1, 4, lac=1, lac_term=1))
+
+
+@pytest.mark.parametrize(
+    ("unfit", "told", "aside"),
+    [
+        pytest.param(None, False, False, id="given-no-word-then-not"),
+        pytest.param(None, True, True, id="given-the-leader-says-so-then-kept"),
+        pytest.param("an fsync failed", False, False, id="given-damage-then-not"),
+        pytest.param(OLD, False, True, id="given-an-old-disk-then-kept"),
+        pytest.param(RETRACTED, False, True, id="given-other-committed-records-then-kept"),
+    ],
+)
+def test_whether_a_log_that_begins_anew_is_kept_aside(
+    unfit: str | None, *, told: bool, aside: bool
+) -> None:
+    dialogue = following(LogView(0, 3, 3, (TermStart(3, 0),)), lac=2)
+    if unfit is not None:
+        dialogue.keep(Failed(unfit))
+        dialogue.keep(Received(0, Attach(TERM, 2)))
+    number = 1 if unfit is None else 2
+    dialogue.hear(0, Reset(TERM, number, "boot", 10, 5, aside=told))
+    assert dialogue.keep(StorageIdChosen("b2")) == (ResetLog(10, 5, "b2", aside=aside),)
 
 
 def test_given_a_reset_then_begun_anew_where_the_leader_begins() -> None:

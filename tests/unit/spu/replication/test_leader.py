@@ -207,6 +207,39 @@ def test_given_a_follower_behind_the_logs_beginning_then_it_starts_over() -> Non
 
 
 @pytest.mark.parametrize(
+    ("unclean", "said", "aside"),
+    [
+        pytest.param(0, (5, 10, 9, 5), False, id="given-clean-elections-only-then-not"),
+        pytest.param(6, (5, 9, 8, 5), False, id="given-the-same-record-then-not"),
+        pytest.param(6, (5, 10, -1, 0), False, id="given-nothing-committed-then-not"),
+        pytest.param(6, (5, 10, 2, 3), True, id="given-one-before-the-beginning-then-kept"),
+        pytest.param(6, (4, 10, 8, 4), True, id="given-a-record-of-another-term-then-kept"),
+        pytest.param(6, (5, 20, 19, 5), True, id="given-one-above-the-end-then-kept"),
+        pytest.param(6, (5, 7, 8, 5), True, id="given-a-record-lost-to-damage-then-kept"),
+        pytest.param(6, (5, 10, 2, 0), True, id="given-one-of-an-unknown-term-then-kept"),
+        pytest.param(5, (5, 10, 2, 3), False, id="given-a-log-of-that-election-then-not"),
+    ],
+)
+def test_whether_a_follower_that_starts_over_keeps_what_it_has(
+    unclean: int, said: tuple[int, int, int, int], *, aside: bool
+) -> None:
+    """An unclean election may have taken away records below the beginning of this log."""
+    log = LogView(10, 12, 12, (TermStart(5 << 16, 3), TermStart(6 << 16, 11)))
+    dialogue = Dialogue(idle(log=log, lac=11, links=(1,)))
+    term = 7 << 16
+    dialogue.keep(replace(learned(1, term), unclean_term=unclean << 16))
+    dialogue.keep(Elected(1, term, (A, B, C), REPLICAS, 2))
+    last, leo, lac, lac_term = said
+    answer = LogEnd(term, 1, "boot 1", "x", last << 16, leo, "damage", lac, lac_term << 16)
+    (found,) = (
+        output.message
+        for output in dialogue.hear(1, answer)
+        if isinstance(output, Send) and isinstance(output.message, Reset)
+    )
+    assert found == Reset(term, 1, "boot 1", 10, 5 << 16, aside=aside)
+
+
+@pytest.mark.parametrize(
     ("storage", "answer"),
     [
         pytest.param("x", Reset(TERM, 1, "boot 1", 10, 5), id="given-not-live-then-it-starts-over"),

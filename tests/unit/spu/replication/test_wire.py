@@ -57,6 +57,7 @@ def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryvi
         LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, ""),
         Truncate(TERM, 9, BOOT, TERM - 1, 12),
         Reset(TERM, 9, BOOT, 40, TERM - 1),
+        Reset(TERM, 9, BOOT, 40, TERM - 1, aside=True),
         Reset(TERM, 9, BOOT, 40, TERM - 1, ((7, 1, ((0, 5, 8), (1, 8, 9))), (9, 0, ((3, 1, 2),)))),
         Append(TERM, 9, BOOT, (stored(5, 1), stored(6, 4)), 4, 0),
         Append(TERM, 9, BOOT, (), -1, 0),
@@ -69,6 +70,11 @@ def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryvi
 )
 def test_given_a_message_then_it_comes_out_as_it_went_in(message: Message) -> None:
     assert decode(*through(encode(UID, message))) == (UID, message)
+
+
+def test_given_an_order_of_an_earlier_version_then_nothing_is_kept_aside() -> None:
+    kind, fixed, tail = through(encode(UID, Reset(TERM, 9, BOOT, 40, TERM - 1, aside=True)))
+    assert decode(kind, fixed[:-1], tail) == (UID, Reset(TERM, 9, BOOT, 40, TERM - 1))
 
 
 def test_given_a_long_reason_then_it_is_cut_between_characters() -> None:
