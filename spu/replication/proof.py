@@ -21,7 +21,7 @@ Neighbours: `spu.replication.unproven_leader`, `spu.replication.leader` and
 from __future__ import annotations
 
 from schemas.ids import election_term, format_term
-from spu.replication.history import History, term_at
+from spu.replication.history import History, last_term, term_at
 from spu.replication.messages import LogEnd
 from spu.replication.state import OLD, PROOF_MS, Leading, Member, ReplicaState
 
@@ -61,13 +61,15 @@ def may_be_taken_away(state: ReplicaState, answer: LogEnd) -> bool:
     return not (is_known and term_at(state.log.history, lac) == answer.lac_term)
 
 
-def _is_retracted(last_term: int, unclean_term: int, history: History, term: int) -> bool:
-    """Whether an unclean election may have taken away what a replica whose log ends in
-    ``last_term`` knows to be committed, if a leader of ``term`` with this ``history`` says so."""
-    if not last_term < unclean_term:
+def _is_retracted(theirs: int, unclean_term: int, history: History, term: int) -> bool:
+    """Whether an unclean election may have taken away what a replica whose log ends in term
+    ``theirs`` knows to be committed, if a leader of ``term`` with this ``history`` says so.
+
+    The leader's log descends from that election if it holds a record of that term or a later one:
+    retention may have taken the former."""
+    if not theirs < unclean_term:
         return False
-    knows = any(election_term(entry.term) == unclean_term for entry in history)
-    return knows or election_term(term) == unclean_term
+    return last_term(history) >= unclean_term or election_term(term) == unclean_term
 
 
 def awaited(state: ReplicaState, leading: Leading, now_ms: int) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from schemas.ids import make_term
 from spu.replication.events import (
     AppendControl,
     Elected,
@@ -168,6 +169,30 @@ def test_contradictions(said: LogEnd, unclean: int, old: bool) -> None:
         if old:
             # Durably, before it steps down.
             assert [type(output) for output in outputs] == [PersistHardState, SteppedDown]
+
+
+@pytest.mark.parametrize(
+    ("unclean", "old"),
+    [
+        pytest.param(6, False, id="given-an-unclean-term-that-the-log-has-forgotten-then-fit"),
+        pytest.param(7, False, id="given-one-that-it-remembers-then-fit"),
+        pytest.param(0, True, id="given-none-then-old"),
+        pytest.param(5, True, id="given-that-of-the-records-then-old"),
+    ],
+)
+def test_a_log_that_retention_has_shortened(unclean: int, *, old: bool) -> None:
+    """The record of the unclean term was at 900, just like the first one that the other has."""
+    terms = [make_term(0, number) for number in range(10)]
+    history = (TermStart(terms[7], 901), TermStart(terms[8], 902))
+    dialogue = Dialogue(
+        recovered(0, "boot", HardState("a", terms[8]), LogView(902, 905, 905, history), 904)
+    )
+    dialogue.tell(LinkUp(1))
+    dialogue.keep(replace(learned(2, terms[9], 0, A), unclean_term=terms[unclean], min_in_sync=1))
+    dialogue.keep(Elected(2, terms[9], (A,), REPLICAS, 1))
+    said = LogEnd(terms[9], 1, "boot 1", "b", terms[5], 1_000, None, 999, terms[5], "boot")
+    dialogue.keep(Received(1, said))
+    assert (unfit_reason(dialogue) is not None) is old
 
 
 def test_given_a_term_promised_to_another_process_then_old() -> None:
