@@ -67,7 +67,7 @@ from spu.replica.waiters import (
 )
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT
+from spu.replication.state import UNCLEAN_BOOT, is_excused
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.durable import is_shortage
@@ -291,7 +291,7 @@ class Replica:
         """
         unclean = lead.unclean_term == lead.term
         refusal = self._preconditions.failure
-        excused = self._status.is_uncleanly_booted or self._status.is_old
+        excused = self._runner.halted is None and is_excused(self._runner.unfit)
         if refusal is not None and not (unclean and excused):
             raise refusal
         runner = self._runner

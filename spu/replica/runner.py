@@ -417,7 +417,7 @@ class ReplicaRunner:
     def _apply(self, output: Output) -> None:
         match output:
             case PersistHardState(hard_state):
-                if hard_state.unfit is not None and self._newest.hard_state.unfit is None:
+                if hard_state.unfit not in (None, self._newest.hard_state.unfit):
                     name = self.meta.name
                     _log.error("replica is unfit", partition=name, reason=hard_state.unfit)
                 self._submit(replace(self._newest, hard_state=hard_state))

@@ -48,6 +48,7 @@ from spu.replication.state import (
     Phase,
     Rebuilding,
     ReplicaState,
+    is_excused,
 )
 
 Step = tuple[ReplicaState, tuple[Output, ...]]
@@ -172,7 +173,8 @@ def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
     if following is None or following.phase is not Phase.AGREEING:
         return state, ()
     following = replace(following, phase=Phase.PROMISING)
-    aside = message.aside or (state.newest.unfit or "").startswith((RETRACTED, OLD))
+    unfit = state.newest.unfit or ""
+    aside = message.aside or RETRACTED in unfit or OLD in unfit
     rebuild = Rebuilding(message.start, message.last_term, message.producers, aside)
     return replace(state, following=following, rebuild=rebuild), (NewStorageId(),)
 
@@ -253,10 +255,14 @@ def on_flushed(state: ReplicaState) -> Step:
 
 
 def unfit(state: ReplicaState, reason: str) -> Step:
-    """Take the replica out of service, across restarts, until it is repaired from the leader."""
+    """Take the replica out of service, across restarts, until it is repaired from the leader. The
+    first reason stays, unless it would let the replica lead by an unclean election, and this one
+    would not."""
     outputs: list[Output] = []
-    following = state.following
-    if state.newest.unfit is None:
+    following, known = state.following, state.newest.unfit
+    if is_excused(known) and not is_excused(reason):
+        reason, known = f"{reason}; before that: {known}", None
+    if known is None:
         unpersisted = replace(state.newest, unfit=reason, leading=False)
         state = replace(state, unpersisted=unpersisted)
         outputs.append(PersistHardState(unpersisted))

@@ -56,13 +56,13 @@ from spu.replication.state import (
     REFUSED_MAX_MS,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
-    UNCLEAN_BOOT,
     Leading,
     Member,
     Members,
     Progress,
     Refusal,
     ReplicaState,
+    is_excused,
 )
 from spu.replication.terms import next_term
 
@@ -74,8 +74,7 @@ def on_elected(state: ReplicaState, order: Elected) -> Step:
     this storage, or if the replica already leads in that election term. An unfit replica refuses.
     """
     known, version = state.newest, (order.incarnation, order.revision)
-    chosen = known.unfit == UNCLEAN_BOOT or (known.unfit or "").startswith(OLD)
-    fit = known.unfit is None or (order.unclean and chosen)
+    fit = known.unfit is None or (order.unclean and is_excused(known.unfit))
     if not fit or version < known.version or state.me not in order.lrs:
         return state, ()
     if state.rebuild is not None:

@@ -40,6 +40,11 @@ OLD: Final = "its disk is old"
 RETRACTED: Final = "committed records differ"
 
 
+def is_excused(unfit: str | None) -> bool:
+    """Whether an unfit replica may lead by an unclean election: its log is whole."""
+    return unfit is not None and (unfit == UNCLEAN_BOOT or unfit.startswith(OLD))
+
+
 class Member(NamedTuple):
     """A member of the live replica set: an SPU, and the storage id that it had when it joined."""
 

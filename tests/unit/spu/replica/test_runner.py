@@ -111,6 +111,28 @@ async def test_given_damage_while_it_is_not_assigned_then_it_never_leads(
     await again.host.close()
 
 
+async def test_given_damage_after_an_unclean_boot_then_no_election_excuses_it(
+    tmp_path: Path,
+) -> None:
+    log = settings_of(durability=Durability.REPLICATED)
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    await produce(await spu.serve(), batch_of())
+    await spu.host.close()
+    run = tmp_path / "run.json"
+    run.write_text('{"boot": "an earlier one", "stopped": false}')
+    spu = await open_spu(tmp_path)
+    assert spu.replica.report().unclean_boot
+    await spu.host.close()
+    (segment,) = (tmp_path / "partitions" / UID).glob("*.log")
+    with segment.open("r+b") as file:
+        file.truncate(10)
+    spu = await open_spu(tmp_path)
+    report = spu.replica.report()
+    assert (report.fit, report.unclean_boot, report.may_lead_uncleanly) == (False, False, False)
+    assert "before that: the host went down" in str(report.reason)
+    await spu.host.close()
+
+
 async def test_given_an_order_to_lead_before_the_assignment_of_its_revision_then_both_count(
     tmp_path: Path,
 ) -> None:

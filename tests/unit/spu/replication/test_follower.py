@@ -37,7 +37,14 @@ from spu.replication.messages import (
     Reset,
     Truncate,
 )
-from spu.replication.state import OLD, RETRACTED, HardState, LogView, ReplicaState
+from spu.replication.state import (
+    OLD,
+    RETRACTED,
+    UNCLEAN_BOOT,
+    HardState,
+    LogView,
+    ReplicaState,
+)
 from tests.unit.spu.replication.dialogue import (
     NEXT,
     ONE,
@@ -198,6 +205,32 @@ def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> Non
     assert record.hard_state.unfit is None
     answer = LogEnd(TERM, 2, "boot", "b2", 0, 0, lac=-1)
     assert dialogue.tell(HardStatePersisted(record.hard_state)) == (Send(0, answer),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        pytest.param(UNCLEAN_BOOT, "damage", f"damage; before that: {UNCLEAN_BOOT}", id="worse"),
+        pytest.param(f"{OLD}: a", "damage", f"damage; before that: {OLD}: a", id="worse-than-old"),
+        pytest.param("damage", UNCLEAN_BOOT, "damage", id="better"),
+        pytest.param("damage", "more damage", "damage", id="as-bad"),
+        pytest.param(UNCLEAN_BOOT, UNCLEAN_BOOT, UNCLEAN_BOOT, id="the-same"),
+        pytest.param(UNCLEAN_BOOT, f"{OLD}: a", UNCLEAN_BOOT, id="as-good"),
+    ],
+)
+def test_why_a_replica_is_unfit_for_two_reasons(first: str, second: str, reason: str) -> None:
+    dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
+    dialogue.keep(Failed(first))
+    dialogue.keep(Failed(second))
+    assert dialogue.state.hard_state.unfit == reason
+    # Only a log that is whole may be chosen.
+    dialogue.keep(replace(Elected(2, NEXT, (A, B, C), REPLICAS, 2), unclean=True))
+    assert dialogue.state.newest.leading is (reason == UNCLEAN_BOOT)
+    dialogue.keep(Received(0, Attach(NEXT + 1, 9)))
+    dialogue.hear(0, Reset(NEXT + 1, 9, "boot", 0, 0))
+    rebuild = dialogue.state.rebuild
+    assert rebuild is not None
+    assert rebuild.aside is (OLD in reason)
 
 
 def test_given_a_failure_in_a_rebuild_then_the_next_attachment_begins_another() -> None:
