@@ -17,6 +17,7 @@ from spu.replica.group_commit import GroupCommit
 from spu.replication.state import ReplicaState
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.disk_space import Room
+from spu.storage.durable import is_no_room
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Damage
 from spu.storage.truncated_segments import RetiredFiles
@@ -77,8 +78,10 @@ class LogMaintenance:
             try:
                 log.begin_next(now_us)
             except OSError as error:
-                self._replica.halt(f"a new segment cannot be created: {error}", error)
-                return
+                # A full disk: retention may make room.
+                if not is_no_room(error):
+                    self._replica.halt(f"a new segment cannot be created: {error}", error)
+                    return
         if self._replica.state.may_append:
             log.apply_retention(now_us, self._removable_before)
         self.truncate()

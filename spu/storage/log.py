@@ -251,9 +251,10 @@ class PartitionLog(ReadableLog):
 
     def begin_next(self, now_us: int) -> None:
         """Complete the active segment and begin an empty one, so that retention can remove the
-        completed one even if nothing more is appended. Raises OSError as `append` does."""
+        completed one even if nothing more is appended. Raises OSError, and has changed nothing."""
+        segment = self._new_segment(now_us)
         self.roll(now_us)
-        self._begin_segment(now_us)
+        self._add_segment(segment)
 
     def plan_sync(self, lac: int, *, checkpoint: bool = False) -> SyncPlan:
         """A snapshot of all that is not durable; ``lac`` goes into a checkpoint if one is due."""
@@ -495,16 +496,20 @@ class PartitionLog(ReadableLog):
                 return active
             self.roll(now_us)
         if active is None or active.completed_us:
-            return self._begin_segment(now_us)
+            active = self._new_segment(now_us)
+            self._add_segment(active)
         return active
 
-    def _begin_segment(self, now_us: int) -> Segment:
+    def _new_segment(self, now_us: int) -> Segment:
+        """Create the file of a segment that begins at the end of the log."""
         segment = Segment(str(self.directory), self.leo, self.leo, opened_us=now_us)
         self._files.create(segment.path)
+        return segment
+
+    def _add_segment(self, segment: Segment) -> None:
         self._new_names = True
         self._segments = (*self._segments, segment)
         self._version += 1
-        return segment
 
     def _next_checkpoint(self, last: Segment | None) -> Checkpoint:
         """A checkpoint of the current log; it also advances the committed producer table."""

@@ -207,12 +207,12 @@ async def test_given_a_follower_that_halts_with_nothing_to_store_then_it_follows
     await cluster.whole()
     follower = cluster.replica(1)
 
-    def full(_log: PartitionLog, _now_us: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def short(_log: PartitionLog, _now_us: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionLog, "roll_is_due", lambda _log, _now_us: True)
-        patch.setattr(PartitionLog, "begin_next", full)
+        patch.setattr(PartitionLog, "begin_next", short)
         follower.tick(0)
     assert follower.awaits_room
     await until(lambda: cluster.report(1).role is ReplicaRole.FOLLOWER)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from schemas.objects.topic import Retention
 from spu.storage.disk_space import Room
+from spu.storage.file_pool import FilePool
 from spu.storage.log import PartitionLog
 from tests.unit.spu.builders import (
     DEADLINE_S,
@@ -40,6 +43,33 @@ async def test_given_a_tick_then_retention_deletes_and_segments_roll(tmp_path: P
     again = await open_spu(tmp_path)
     assert again.replica.log_start == 21
     await again.host.close()
+
+
+async def test_given_no_room_for_another_segment_then_it_leads_on_and_retention_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.host.host.TICK_S", 3_600.0)
+    log = settings_of(segment=1 << 10, retention=Retention(time="10s"))
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    replica = await spu.serve()
+    for _ in range(20):
+        await produce(replica, batch_of())
+    spu.now_us += 11_000_000
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    async def start_after_a_tick() -> int:
+        for _ in range(3):
+            replica.tick(spu.now_us)
+            await replica._runner.commit.quiet()
+        return replica.log_start
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FilePool, "create", Mock(side_effect=full))
+        assert await start_after_a_tick() == 16
+        assert replica.is_serving
+    # There is room again: nothing has changed about the last segment.
+    assert await start_after_a_tick() == 21
+    await spu.host.close()
 
 
 @pytest.mark.parametrize(
