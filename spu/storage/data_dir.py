@@ -112,7 +112,7 @@ class DataDir:
 
     @classmethod
     def open(cls, path: Path, spu_id: int, cluster_uid: str | None = None) -> Self:
-        """Lock the directory; create it if it is missing.
+        """Lock the directory; create it if it is missing, and make its name durable.
 
         Raises StorageFailedError if another process holds it, or if it belongs to another SPU or,
         with ``cluster_uid``, to another cluster.
@@ -130,6 +130,7 @@ class DataDir:
             directory = cls(path, spu_id, known["clusterUid"] if known else None, lock_fd)
             (path / "partitions").mkdir(mode=0o700, exist_ok=True)
             if known is None:
+                _sync_name(path)
                 directory._write_identity()
             if cluster_uid is not None:
                 directory.record_cluster_uid(cluster_uid)
@@ -344,6 +345,20 @@ def _is_uuid(text: object) -> bool:
         return isinstance(text, str) and str(uuid.UUID(text)) == text
     except ValueError:
         return False
+
+
+def _sync_name(path: Path) -> None:
+    """Make the name of a directory durable, and those of its parents on the same disk: whoever has
+    made them just now may not have done that. Raises OSError."""
+    device = path.stat().st_dev
+    for parent in path.resolve().parents:
+        if parent.stat().st_dev != device:
+            return
+        try:
+            sync_directory(parent)
+        except PermissionError:
+            # Who may not read it has not made it, nor those above it.
+            return
 
 
 def _remove_tree(path: Path) -> None:

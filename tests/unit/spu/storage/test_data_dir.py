@@ -6,12 +6,14 @@ import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid
 from schemas.objects.topic import LogSettings, Retention
+from spu.storage import data_dir as data_dir_module
 from spu.storage.data_dir import DataDir
 from spu.storage.durable import UNFINISHED
 from tests.unit.spu.builders import CLUSTER, UID, new_uid
@@ -182,3 +184,40 @@ def test_identity_says_what_it_is_for_people(tmp_path: Path) -> None:
         "clusterUid": CLUSTER,
         "spuId": 7,
     }
+
+
+@pytest.mark.parametrize("made", ["by-itself", "by-somebody-else"])
+def test_given_a_new_directory_then_its_name_and_those_of_its_parents_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    synced: list[Path] = []
+
+    def sync(path: Path) -> None:
+        if path == tmp_path.parent:
+            raise PermissionError
+        synced.append(path)
+
+    monkeypatch.setattr(data_dir_module, "sync_directory", sync)
+    path = tmp_path / "a" / "b"
+    if made == "by-somebody-else":
+        path.mkdir(parents=True)
+    for _ in range(2):
+        DataDir.open(path, 1).close()
+    # Once, and no further than one may read.
+    assert synced == [tmp_path / "a", tmp_path]
+
+
+def test_given_a_directory_on_a_disk_of_its_own_then_no_other_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat, inside = Path.stat, tmp_path / "disk"
+
+    def elsewhere(path: Path, **options: bool) -> object:
+        found = stat(path, **options)
+        return SimpleNamespace(st_dev=2, st_mode=found.st_mode) if path == inside else found
+
+    synced: list[Path] = []
+    monkeypatch.setattr(data_dir_module, "sync_directory", synced.append)
+    monkeypatch.setattr(Path, "stat", elsewhere)
+    DataDir.open(inside, 1).close()
+    assert synced == []
