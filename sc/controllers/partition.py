@@ -295,6 +295,8 @@ def _led(
     if isinstance(moving, EndMove):
         actions.append(moving)
         return status
+    if isinstance(moving, Waits) and moving.until_ms is not None:
+        actions.append(WakeAt(Key("Partition", partition.name), moving.until_ms))
     # A leader that was elected although unfit is fit, and may ask for members, once it leads.
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:

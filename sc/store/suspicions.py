@@ -61,6 +61,8 @@ class Suspicions:
     _connected: set[int] = field(default_factory=set, init=False)
     #: Those that had a session, and whose end left no doubt.
     _gone: set[int] = field(default_factory=set, init=False)
+    #: When the last session of each SPU ended that has none.
+    _ended_ms: dict[int, int] = field(default_factory=dict, init=False)
     #: Until when each SPU is suspect. While no SPU has a session, those whose time is over stay.
     _until_ms: dict[int, int] = field(default_factory=dict, init=False)
     #: When each SPU fell silent that has not been heard of since.
@@ -78,6 +80,10 @@ class Suspicions:
         """Whether an SPU had a session with this SC, and its end says that the SPU is gone: then
         nobody need wait for it, however short the SC has run."""
         return spu_id in self._gone
+
+    def ended_ms(self, spu_id: int) -> int | None:
+        """When the session of an SPU ended that has none; None if it had none with this SC."""
+        return self._ended_ms.get(spu_id)
 
     def is_flapping(self, spu_id: int, now_ms: int) -> bool:
         """Whether an SPU was lost at least twice within the last minute."""
@@ -105,6 +111,7 @@ class Suspicions:
         self.changed_ms = now_ms
         self._until_ms.pop(spu_id, None)
         self._gone.discard(spu_id)
+        self._ended_ms.pop(spu_id, None)
         if self._connected:
             self._until_ms = {i: until for i, until in self._until_ms.items() if until > now_ms}
             revived = frozenset[int]()
@@ -128,7 +135,7 @@ class Suspicions:
         ``quiet``: of the other SPUs with a session, how many have not been heard for a while.
         """
         self.observe(now_ms)
-        self.changed_ms = now_ms
+        self.changed_ms = self._ended_ms[spu_id] = now_ms
         connected = len(self._connected)
         self._connected.discard(spu_id)
         self._until_ms.pop(spu_id, None)

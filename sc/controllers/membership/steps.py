@@ -5,18 +5,20 @@
 2. *Wait* until each replica that stays and is online is live, and until those that are live are as
    many as the minimum, and more than half. So a move never ends with fewer copies than the topic
    asks for because somebody was slow, and an SPU that is offline holds it up only if too few are
-   left.
+   left. But a newcomer whose session ended a moment ago may be back soon (`BACK_MS`), and there is
+   one copy more if those that leave wait for it.
 3. *Hand over*: if the leader leaves, a live replica that stays is elected.
 4. *Leave*: those that leave are taken out of the live replica set (LRS).
 5. *End*: they are gone from the spec, and in the same write tombstones name their storages. The
    leader must know the LRS without them before: it would wait for disks that are deleted.
 
-Nothing is counted or timed: each step follows from the objects and the sessions alone.
+Each step follows from the objects and the sessions alone; of these, also from when they ended.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sc.controllers.actions import EndMove
 from sc.controllers.election import cut_off_from, elected
@@ -26,12 +28,18 @@ from schemas.control.messages import Tombstone
 from schemas.ids import PartitionUid, StorageId
 from schemas.objects.partition import Partition, PartitionStatus
 
+#: How long a newcomer that was lost may take to be back before others leave without it. More than
+#: it takes to start a process again that has many logs to open.
+BACK_MS: Final = 30_000
+
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Nothing is to be done now; ``why`` says in words what the move waits for."""
+    """Nothing is to be done now; ``why`` says in words what the move waits for, and ``until_ms``
+    how long at most, if that is certain."""
 
     why: str
+    until_ms: int | None = None
 
 
 def next_step(
@@ -44,6 +52,10 @@ def next_step(
     leaving = set(spec.leaving or ())
     if (why := _too_early(view, partition, live, now_ms)) is not None:
         return Waits(why)
+    if (lost := _lost_a_moment_ago(view, partition, now_ms)) and not leaving.isdisjoint(live):
+        verb = "was" if len(lost) == 1 else "were"
+        why = f"{_spus([*lost])} {verb} lost, and may be back soon"
+        return Waits(why, min(lost.values()))
     if leader in leaving:
         return elected(view, partition, _successor(view, partition, live), now_ms)
     kept = tuple(m for m in status.lrs if m.spu_id not in leaving)
@@ -77,6 +89,19 @@ def _too_early(view: View, partition: Partition, live: set[int], now_ms: int) ->
         verb = "is" if len(away) == 1 else "are"
         return f"{_spus(away)} {verb} offline, and {least} of those that stay must be live"
     return None
+
+
+def _lost_a_moment_ago(view: View, partition: Partition, now_ms: int) -> dict[int, int]:
+    """Newcomers whose session has ended, and until when others wait for them. One that is lost
+    again and again is not waited for: that might never end."""
+    found: dict[int, int] = {}
+    for spu_id in partition.spec.joining or ():
+        ended_ms = view.suspicions.ended_ms(spu_id)
+        if ended_ms is None or view.suspicions.is_flapping(spu_id, now_ms):
+            continue
+        if now_ms < ended_ms + BACK_MS and view.store.spu(spu_id) is not None:
+            found[spu_id] = ended_ms + BACK_MS
+    return found
 
 
 def _successor(view: View, partition: Partition, live: set[int]) -> int:

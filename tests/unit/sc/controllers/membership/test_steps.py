@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from sc.controllers.actions import EndMove, Key, SendAssignment, WriteStatus
+from sc.controllers.actions import EndMove, Key, SendAssignment, WakeAt, WriteStatus
 from sc.controllers.election import elected
-from sc.controllers.membership.steps import Waits, next_step
+from sc.controllers.membership.steps import BACK_MS, Waits, next_step
 from sc.controllers.partition import reconcile
 from sc.store.view import View
 from schemas.control.messages import ReplicaRole, Tombstone
+from schemas.control.session_end import SessionEnd
 from schemas.ids import PartitionUid, StorageId
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 from tests.unit.sc.builders import (
@@ -182,6 +183,57 @@ def test_next_step(
     partition: Partition, online: tuple[int, ...], expected: PartitionStatus | EndMove | Waits
 ) -> None:
     assert step(partition, *online) == expected
+
+
+def lost(*ends_ms: int, spu_id: int = 4) -> View:
+    """A view without an SPU, whose sessions ended then."""
+    view = seen(REPLACES, 1, 2, 3)
+    for at_ms in ends_ms:
+        view.suspicions.opened(spu_id, at_ms)
+        view.suspicions.ended(spu_id, SessionEnd.LOST, at_ms)
+    return view
+
+
+MOMENT = Waits("SPU 4 was lost, and may be back soon", NOW + BACK_MS)
+
+
+def test_given_a_newcomer_that_was_lost_a_moment_ago_then_who_leaves_waits_for_a_while() -> None:
+    assert next_step(lost(NOW), REPLACES, 1, NOW) == MOMENT
+    assert next_step(lost(NOW), REPLACES, 1, NOW + BACK_MS - 1) == MOMENT
+    assert next_step(lost(NOW), REPLACES, 1, NOW + BACK_MS) == without(REPLACES, 3)
+    woken, written = reconcile(lost(NOW), KEY, NOW)
+    assert woken == WakeAt(KEY, NOW + BACK_MS)
+    assert isinstance(written, WriteStatus)
+    assert written.status.reason == f"its replicas move: {MOMENT.why}"
+
+
+def test_given_a_newcomer_that_is_lost_again_and_again_then_nobody_waits() -> None:
+    assert next_step(lost(NOW - 20_000, NOW), REPLACES, 1, NOW) == without(REPLACES, 3)
+
+
+def test_given_a_newcomer_that_is_back_and_live_then_nobody_waits() -> None:
+    view = seen(REPLACED, 1, 2, 3, 4)
+    view.suspicions.ended(4, SessionEnd.LOST, NOW - 2)
+    view.suspicions.opened(4, NOW - 1)
+    assert next_step(view, REPLACED, 1, NOW) == without(REPLACED, 3)
+
+
+def test_given_another_one_was_lost_then_nobody_waits() -> None:
+    partition = moving((1, 2, 4), (1, 2, 3, 4), joining=(4,), leaving=(3,))
+    view = seen(partition, 1, 3, 4)
+    view.suspicions.ended(2, SessionEnd.LOST, NOW)
+    assert next_step(view, partition, 1, NOW) == without(partition, 3)
+
+
+def test_given_who_leaves_is_no_copy_more_then_nobody_waits() -> None:
+    left = moving((1, 2, 4), (1, 2), joining=(4,), leaving=(3,))
+    assert next_step(lost(NOW), left, 1, NOW) == ended(left, 3)
+
+
+def test_given_the_newcomer_is_no_spu_any_more_then_nobody_waits() -> None:
+    view = lost(NOW)
+    view.store.remove("Spu", "spu-4")
+    assert next_step(view, REPLACES, 1, NOW) == without(REPLACES, 3)
 
 
 def test_given_the_leader_leaves_then_the_preferred_leader_is_elected_first() -> None:
