@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -30,6 +30,7 @@ from schemas.wire.tcp_info import (
 
 #: Linux's ``TCP_RTO_MAX_MS``, which Python does not name.
 RTO_MAX_MS: Final = 44
+_INT: Final = struct.Struct("=i")
 
 
 class OverSocket(Protocol):
@@ -107,17 +108,18 @@ def undelivered(transport: OverSocket) -> int | None:
     """How many bytes the kernel has that the other host has not acknowledged; None where it does
     not say (only Linux does)."""
     found = _open_socket(transport)
-    if found is None or sys.platform != "linux":
+    if found is None or not hasattr(socket, "TCP_USER_TIMEOUT"):
         return None
     import fcntl
     import termios
 
     try:
         # On a socket of TCP this is what Linux calls SIOCOUTQ.
-        told = fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4))
+        told = fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
     except OSError:
         return None
-    return int.from_bytes(told, sys.byteorder)
+    left: int = _INT.unpack(told)[0]
+    return left
 
 
 def unacknowledged(transport: asyncio.BaseTransport) -> Unacknowledged | None:
