@@ -406,9 +406,17 @@ class ConnectionManager:
         if not 0 <= (more := hello.more or 0) <= MAX_HELLO_PARTS:
             raise UnsupportedError(f"a hello of {more} parts; at most {MAX_HELLO_PARTS} may follow")
         replicas: list[ReplicaReport] = list(hello.replicas)
+        size = 0
         for _ in range(more):
             claim.expect(limit_s)
-            replicas += (await self._receive(socket, HelloPart, limit_s=limit_s)).replicas
+            text = await self._text(socket, _name(HelloPart), limit_s)
+            size += len(text)
+            if proof is None and size > MAX_OLDER_SPU_MESSAGE_BYTES:
+                raise UnauthorizedError(
+                    f"a state of more than {MAX_OLDER_SPU_MESSAGE_BYTES} characters is taken from"
+                    " an SPU that has a secret only: runnel spu secret"
+                )
+            replicas += self._parse(text, HelloPart).replicas
         return hello.model_copy(update={"replicas": tuple(replicas), "more": None}), proof
 
     async def _bare_hello(self, socket: web.WebSocketResponse, claim: _Claim) -> Hello:

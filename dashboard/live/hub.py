@@ -306,22 +306,21 @@ class Hub:
 
     def _refresh(self, names: Iterable[str]) -> None:
         """Bring these tables up to date, and tell browsers if one has changed. A fault of ours ends
-        nothing: it is told where people look."""
-        try:
-            if self._make(names):
-                self._tell()
-        except Exception as error:
-            log.error("the tables could not be made", exc_info=error)
-            self._say(f"internal error, see the dashboard's log: {error!r}")
-
-    def _make(self, names: Iterable[str]) -> bool:
-        """Make these tables anew. Gives whether one has changed."""
+        nothing, and keeps no other table back: it is told where people look."""
         summary = self._summaries.latest()
-        changed = False
+        changed, fault = False, None
         for name in names:
-            changed |= self._tables[name].replace(self._rows(name, summary))
-            self._new.discard(name)
-        return changed
+            try:
+                changed |= self._tables[name].replace(self._rows(name, summary))
+            except Exception as error:
+                log.error("a table could not be made", table=name, exc_info=error)
+                fault = error
+            else:
+                self._new.discard(name)
+        if changed:
+            self._tell()
+        if fault is not None:
+            self._say(f"internal error, see the dashboard's log: {fault!r}")
 
     def _rows(self, name: str, summary: Summary) -> Mapping[str, Row]:
         state = self._state

@@ -88,7 +88,7 @@ def _missing(client: OneShotCalls) -> str | None:
     """A partition that would lose its leader if an SPU stopped now, although it has others."""
     answer = client.call("GET", "/v1/partitions")
     for partition in map(Partition.model_validate, answer["items"]):
-        if len(partition.spec.holders) == 1:
+        if len(partition.spec.replicas) == 1:
             continue
         status = partition.status
         # While replicas move, one that joins is not missed: the others may be one.

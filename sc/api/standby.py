@@ -161,6 +161,9 @@ class LeaderProxy:
             if other.name == self._me or self._not_fresher.get(other.instance, 0) > clock_ms():
                 continue
             with suppress(RunnelError):
+                if self._asking >= MOST_ASKING:
+                    # It is not asked, so nothing is known of it.
+                    continue
                 found = await self._pass_on(request, other, FRESHER_S)
                 if found.prepared or found.status < web.HTTPServiceUnavailable.status_code:
                     return found

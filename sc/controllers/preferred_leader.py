@@ -72,10 +72,14 @@ def _may_lead(view: View, partition: Partition, now_ms: int) -> bool:
 
 def _has_failed(view: View, partition: Partition, now_ms: int) -> bool:
     """Whether the preferred leader was elected not long ago, and does not lead any more although no
-    session opened or ended since then: it would lose the partition again."""
-    elections, changed_ms = view.preferred_elections, view.suspicions.changed_ms
-    given_ms, leader = elections.by_partition.get(partition.uid, (now_ms - AGAIN_MS, None))
-    if leader != partition.spec.preferred_leader or now_ms >= given_ms + AGAIN_MS:
+    session opened or ended since then: it would lose the partition again. An election that was
+    decided and not written is none."""
+    found, changed_ms = view.preferred_elections.by_partition, view.suspicions.changed_ms
+    if (given := found.get(partition.uid)) is None:
+        return False
+    given_ms, leader, term = given
+    is_over = partition.status.term > term and leader == partition.spec.preferred_leader
+    if not is_over or now_ms >= given_ms + AGAIN_MS:
         return False
     return changed_ms is None or changed_ms <= given_ms
 
@@ -83,8 +87,8 @@ def _has_failed(view: View, partition: Partition, now_ms: int) -> bool:
 def _due_ms(view: View, partition: Partition, now_ms: int) -> int:
     preferred, elections = partition.spec.preferred_leader, view.preferred_elections
     changed_ms = view.suspicions.changed_ms
-    given_ms, _ = elections.by_partition.get(partition.uid, (now_ms - AGAIN_MS, None))
-    due_ms = given_ms + AGAIN_MS
+    given = elections.by_partition.get(partition.uid)
+    due_ms = now_ms if given is None else given[0] + AGAIN_MS
     if changed_ms is not None:
         due_ms = max(due_ms, changed_ms + CALM_MS)
     if view.suspicions.is_flapping(preferred, now_ms):

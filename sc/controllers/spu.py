@@ -136,7 +136,7 @@ def _strangers(view: View, spu_id: int) -> str | None:
         return None
     dying = {t.uid for t in view.store.tombstones_of(spu_id)}
     of_none, of_others = list[str](), list[str]()
-    for uid in sorted(session.reports.keys() - dying):
+    for uid in session.reports.keys() - dying:
         partition = view.store.partition_by_uid(uid)
         if partition is None:
             of_none.append(uid)
@@ -146,10 +146,10 @@ def _strangers(view: View, spu_id: int) -> str | None:
     said = []
     if of_none:
         count = _counted(of_none, "a replica that belongs", "replicas that belong")
-        said.append(f"keeps {count} to no partition: {_few(of_none)}")
+        said.append(f"keeps {count} to no partition: {_few(sorted(of_none))}")
     if of_others:
         count = _counted(of_others, "a replica that is", "replicas that are")
-        said.append(f"keeps {count} on other SPUs now: {_few(of_others)}")
+        said.append(f"keeps {count} on other SPUs now: {_few(sorted(of_others))}")
     return _joined(*said)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
 
 from sc.controllers.actions import (
     Action,
@@ -37,6 +38,8 @@ from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStat
 GROUP_HOST = "localhost"
 #: SPUs that the status of a group names because they wait.
 NAMED = 3
+#: In the reason of a group whose SPUs wait to be restarted.
+CHANGED: Final = "the changed template is not in force yet for"
 #: Ports that an SPU uses from its public one on.
 PORTS = 3
 _NAMESPACE = uuid.UUID("5a2f4a64-93f0-4a0e-8f43-0f4f2c6a3d10")
@@ -157,7 +160,7 @@ def _restart(
         return now, None
     more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
     names = ", ".join(left[:NAMED]) + more
-    return now, f"the changed template is not in force yet for {names}: waiting until {first}"
+    return now, f"{CHANGED} {names}: waiting until {first}"
 
 
 def _both(first: str | None, second: str | None) -> str | None:

@@ -56,9 +56,8 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
             pass
-    for other in _those_beside(view, spu):
-        if not _is_back(view, other, now_ms):
-            return f"{other.name} is back"
+    for other in _away_beside(view, spu, now_ms):
+        return f"{other.name} is back"
     if _relieves(spu.spec, spec):
         return None
     for partition in view.store.partitions_on(spu_id):
@@ -67,24 +66,30 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
     return None
 
 
-def _those_beside(view: View, spu: Spu) -> Iterator[Spu]:
-    """The other SPUs of its group, then the managed ones of other groups with the same partitions:
-    several groups may be changed at once."""
-    group = [other for other in view.store.spus_of(str(spu.spec.group)) if other.name != spu.name]
-    yield from group
-    sharing = {i for p in view.store.partitions_on(spu.spec.spu_id) for i in p.spec.holders}
-    for spu_id in sorted(sharing - {other.spec.spu_id for other in (spu, *group)}):
-        other = view.store.spu(spu_id)
-        if other is not None and other.spec.spu_type is SpuType.MANAGED:
-            yield other
+def _away_beside(view: View, spu: Spu, now_ms: int) -> Iterator[Spu]:
+    """SPUs that are not back: the others of its group, then the managed ones of other groups with
+    the same partitions, because several groups may be changed at once."""
+    away = [
+        other
+        for other in view.store.objects(Spu)
+        if other.spec.spu_type is SpuType.MANAGED
+        and other.name != spu.name
+        and not _is_back(view, other, now_ms)
+    ]
+    yield from (other for other in away if other.spec.group == spu.spec.group)
+    if elsewhere := [other for other in away if other.spec.group != spu.spec.group]:
+        held = view.store.partitions_on(spu.spec.spu_id)
+        sharing = {i for partition in held for i in partition.spec.holders}
+        yield from (other for other in elsewhere if other.spec.spu_id in sharing)
 
 
 def _does_without(view: View, partition: Partition, spu_id: int, now_ms: int) -> bool:
-    """Whether a partition that several SPUs hold has another live replica, and each other one of
-    its live replica set is there with its data."""
+    """Whether a partition that is to have several replicas has another live one, and each other one
+    of its live replica set is there with its data."""
     others = [member for member in partition.status.lrs if member.spu_id != spu_id]
     if not others:
-        return len(partition.spec.holders) == 1
+        # One replica that only changes its place is as little served meanwhile as one that stays.
+        return len(partition.spec.replicas) == 1
     return all(member_health(view, partition.uid, other, now_ms).live for other in others)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sc.controllers.actions import Key
 from sc.controllers.membership import segments
-from sc.controllers.spu_group import is_draining, leaving
+from sc.controllers.spu_group import CHANGED, is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.partition import (
     DesiredState,
@@ -105,9 +105,9 @@ def keys_that_wait_for_all(store: LocalStore, incarnation: int) -> Iterator[Key]
 
 
 def keys_that_wait_for_restarts(store: LocalStore) -> Iterator[Key]:
-    """Groups that may wait until an SPU, also of another group, is back with its replicas."""
+    """Groups that wait until an SPU, also of another group, is back with its replicas."""
     for group in store.objects(SpuGroup):
-        if group.status.reason is not None:
+        if CHANGED in (group.status.reason or ""):
             yield Key("SpuGroup", group.name)
 
 

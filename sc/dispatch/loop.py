@@ -55,6 +55,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.preferred_leader import AGAIN_MS
+from sc.controllers.spu_restarts import runs_by
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics.instruments import ScMetrics
 from sc.store.records import Records, Want
@@ -350,7 +351,8 @@ def note_election(view: View, action: Action, now_ms: int) -> int | None:
     if not isinstance(after, PartitionStatus) or after.leader == partition.status.leader:
         return None
     if after.leader is not None and after.leader == partition.spec.preferred_leader:
-        view.preferred_elections.decided(after.leader, partition.uid, now_ms, AGAIN_MS)
+        given = (after.leader, partition.uid, after.term)
+        view.preferred_elections.decided(*given, now_ms, AGAIN_MS)
     return after.leader
 
 
@@ -359,9 +361,9 @@ def _places(action: Action) -> bool:
     match action:
         case CreatePartitions() | BeginMove() | RemoveSpu():
             return True
-        case WriteSpuSpec():
-            # It may restart an SPU, which others of other groups then wait for.
-            return True
+        case WriteSpuSpec(spu, spec):
+            # If it restarts the SPU, others of other groups wait for it then.
+            return runs_by(spu.spec) != runs_by(spec)
         case Step(create=create):
             return bool(create)
         case _:

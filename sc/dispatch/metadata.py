@@ -33,7 +33,7 @@ from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.ids import election_term
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition
+from schemas.objects.partition import Partition, is_under_replicated
 
 #: Reports of unknown partitions that are kept in a session.
 MAX_STRANGERS: Final = 100
@@ -115,8 +115,9 @@ class MetadataDispatcher:
             partition = store.partition_by_uid(replica.uid)
             if partition is not None:
                 self._wake(Key("Partition", partition.name), cause)
-        for key in keys_that_wait_for_restarts(store):
-            self._wake(key, cause)
+        if any(self._is_whole(replica.uid) for replica in report.replicas):
+            for key in keys_that_wait_for_restarts(store):
+                self._wake(key, cause)
         waiting = {t.uid for t in store.tombstones_of(spu_id)} if report.deleted else set()
         for tombstone in report.deleted:
             # A second confirmation may come after the tombstone is gone; if it were kept, it
@@ -244,6 +245,10 @@ class MetadataDispatcher:
                 asked = kept.get(old.uid)
                 if asked is not None and (latest is None or asked.revision < latest):
                     del kept[old.uid]
+
+    def _is_whole(self, uid: str) -> bool:
+        partition = self._view.store.partition_by_uid(uid)
+        return partition is not None and not is_under_replicated(partition)
 
     def _wake_session(self, spu_id: int) -> None:
         cause = current_cause()

@@ -194,8 +194,12 @@ class Node:
             leadership = await self._elected()
             # What takes long at the end of a leadership keeps no other SC from leading.
             async with AsyncExitStack() as last:
-                await self._lead_until_over(leadership, last)
-                # At the end of the process, the end of its lease does this.
+                try:
+                    await self._lead_until_over(leadership, last)
+                except asyncio.CancelledError:
+                    # The process ends, and nobody renews the lease any more.
+                    await self.keeper.give_back()
+                    raise
                 await self._release(leadership)
 
     async def _elected(self) -> Leadership:

@@ -48,6 +48,8 @@ TOGETHER_MS = 1_000
 FLAPPING_MS = 60_000
 #: More losses of one SPU than these do not count.
 MAX_LOSSES = 10
+#: Ends of an SPU's sessions within so long are told as one, that of the first.
+ENDS_MS = 600_000
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class Suspicions:
     _connected: set[int] = field(default_factory=set, init=False)
     #: Those that had a session, and whose end left no doubt.
     _gone: set[int] = field(default_factory=set, init=False)
-    #: When the last session of each SPU ended that has none.
+    #: When a session of each SPU ended first within the last `ENDS_MS`, however often since.
     _ended_ms: dict[int, int] = field(default_factory=dict, init=False)
     #: Until when each SPU is suspect. While no SPU has a session, those whose time is over stay.
     _until_ms: dict[int, int] = field(default_factory=dict, init=False)
@@ -82,7 +84,8 @@ class Suspicions:
         return spu_id in self._gone
 
     def ended_ms(self, spu_id: int) -> int | None:
-        """When the session of an SPU ended that has none; None if it had none with this SC."""
+        """When a session of an SPU ended, the first of those that ended within `ENDS_MS` of it;
+        None if none did with this SC."""
         return self._ended_ms.get(spu_id)
 
     def is_flapping(self, spu_id: int, now_ms: int) -> bool:
@@ -111,7 +114,6 @@ class Suspicions:
         self.changed_ms = now_ms
         self._until_ms.pop(spu_id, None)
         self._gone.discard(spu_id)
-        self._ended_ms.pop(spu_id, None)
         if self._connected:
             self._until_ms = {i: until for i, until in self._until_ms.items() if until > now_ms}
             revived = frozenset[int]()
@@ -135,7 +137,9 @@ class Suspicions:
         ``quiet``: of the other SPUs with a session, how many have not been heard for a while.
         """
         self.observe(now_ms)
-        self.changed_ms = self._ended_ms[spu_id] = now_ms
+        self.changed_ms = now_ms
+        if (first_ms := self._ended_ms.get(spu_id)) is None or now_ms >= first_ms + ENDS_MS:
+            self._ended_ms[spu_id] = now_ms
         connected = len(self._connected)
         self._connected.discard(spu_id)
         self._until_ms.pop(spu_id, None)

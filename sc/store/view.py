@@ -136,17 +136,18 @@ class Provisioning:
 
 @dataclass(slots=True)
 class PreferredElections:
-    """When elections that gave a partition to its preferred leader were decided: the last one for
-    each SPU, and for each partition by uid, with its leader, in the order of their times."""
+    """When elections that gave a partition to its preferred leader were decided, written or not:
+    the last one for each SPU, and for each partition by uid, with its leader and its term, in the
+    order of their times."""
 
     by_spu: dict[int, int] = field(default_factory=dict)
-    by_partition: dict[str, tuple[int, int]] = field(default_factory=dict)
+    by_partition: dict[str, tuple[int, int, Term]] = field(default_factory=dict)
 
-    def decided(self, spu_id: int, uid: str, now_ms: int, forget_ms: int) -> None:
+    def decided(self, spu_id: int, uid: str, term: Term, now_ms: int, forget_ms: int) -> None:
         """Note one, and forget those of partitions that are older than ``forget_ms``."""
         times = self.by_partition
         times.pop(uid, None)
-        times[uid] = now_ms, spu_id
+        times[uid] = now_ms, spu_id, term
         self.by_spu[spu_id] = now_ms
         # Only as many as there are to forget: a topic has thousands of elections at its creation.
         while times[oldest := next(iter(times))][0] <= now_ms - forget_ms:

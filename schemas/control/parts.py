@@ -17,8 +17,8 @@ from schemas.model import Model
 MAX_PART_BYTES: Final = 1 << 20
 #: How much of it is used for replicas, requests and tombstones.
 FILLED_BYTES: Final = 512 << 10
-#: The same for a hello, each part of which has to arrive within seconds, over slow lines, too. One
-#: of very many replicas has larger parts, but not more than this.
+#: The same for a hello, so that over slow lines, too, a part arrives within seconds. One of very
+#: many replicas has larger parts, but not more than this.
 HELLO_BYTES: Final = 16 << 10
 MOST_HELLO_PARTS: Final = 500
 #: Ids of SPUs in one question: each has at most ten digits.

@@ -541,7 +541,8 @@ class ReplicaRunner:
             # The log itself is whole: the next start only has to read more of it.
             self.halt(f"a checkpoint cannot be written: {error}", error)
         else:
-            self.fail(f"an fsync failed: {error}")
+            # Without descriptors, for example, there was no fsync that could fail.
+            self.fail(f"an fsync failed: {error}", error)
 
     def _group_commit(self) -> GroupCommit:
         return GroupCommit(

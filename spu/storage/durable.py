@@ -102,7 +102,8 @@ def write_file(path: Path, data: Buffer, *, durable: bool = True, mode: int = 0o
 
 
 def replace_file(path: Path, data: Buffer, *, durable: bool = True, mode: int = 0o644) -> None:
-    """Give ``path`` the content ``data`` in one step; with ``durable`` wait for the disk."""
+    """Give ``path`` the content ``data`` in one step; with ``durable`` wait for the disk. Raises
+    OSError, FsyncFailedError if that is of the directory: other names in it may be lost."""
     # A name of its own: two threads may find that the same file is to be made again.
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
@@ -112,7 +113,7 @@ def replace_file(path: Path, data: Buffer, *, durable: bool = True, mode: int = 
         unfinished.unlink(missing_ok=True)
         raise
     if durable:
-        sync_directory(path.parent)
+        sync_log_directory(path.parent)
 
 
 def write_document(path: Path, value: dict[str, Any]) -> None:

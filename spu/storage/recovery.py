@@ -45,7 +45,6 @@ from spu.storage.checkpoint import (
 from spu.storage.durable import (
     UNFINISHED,
     is_shortage,
-    sync_directory,
     sync_file,
     sync_log_directory,
     sync_log_file,
@@ -378,7 +377,7 @@ class Recovery:
                 file.writelines(tail for _, tail in tails)
                 file.flush()
                 sync_file(file.fileno())
-            sync_directory(self._directory)
+            sync_log_directory(self._directory)
             log.set_aside.append(name)
             _log.error(
                 "set aside valid batches behind damage above the durable point",

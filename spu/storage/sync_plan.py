@@ -11,7 +11,7 @@ from pathlib import Path
 
 from schemas.replacing import replace
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
-from spu.storage.durable import sync_log_directory, sync_log_file
+from spu.storage.durable import FsyncFailedError, sync_log_directory, sync_log_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import IndexSummary, write_index
 from spu.storage.reader import LogReader
@@ -62,6 +62,9 @@ class SyncPlan:
                 last_id = self._id_before(self.checkpoint)
                 self.checkpoint = replace(self.checkpoint, id_before_start=last_id)
                 write_checkpoint(self.directory, self.checkpoint)
+        except FsyncFailedError:
+            # Of the directory: the name of a segment that was begun meanwhile may be lost with it.
+            raise
         except OSError as error:
             raise CheckpointFailedError(error.errno, error.strerror, error.filename) from error
 

@@ -161,6 +161,17 @@ def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]
     return (WriteStatus(rebalance, status),)
 
 
+def _balanced(view: View) -> str:
+    """That all is balanced, and how many partitions their preferred leaders cannot lead now."""
+    left = sum(
+        is_led(p.status) and p.status.leader != p.spec.preferred_leader and not p.deleting
+        for p in view.store.objects(Partition)
+    )
+    if not left:
+        return "all is balanced"
+    return f"all is balanced, but {_partitions(left)} cannot be led by the preferred leader now"
+
+
 def _counts(plan: Plan) -> str:
     if not plan.replicas and not plan.leaders:
         return "all is balanced"
@@ -221,7 +232,7 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
         if not partition.deleting and (wish := elect_now(view, partition, now_ms)) is not None
     ]
     if not astray:
-        return _set(rebalance, DONE, "all is balanced")
+        return _set(rebalance, DONE, _balanced(view))
     under_way = sum(
         not is_led(p.status) and p.status.leader in view.sessions
         for p in view.store.objects(Partition)

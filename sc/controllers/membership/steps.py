@@ -92,14 +92,15 @@ def _too_early(view: View, partition: Partition, live: set[int], now_ms: int) ->
 
 
 def _lost_a_moment_ago(view: View, partition: Partition, now_ms: int) -> dict[int, int]:
-    """Newcomers whose session has ended, and until when others wait for them. One that is lost
-    again and again is not waited for: that might never end."""
+    """Newcomers that are away, and until when others wait for them. Of one whose session ends again
+    and again, the first end counts: otherwise that might never end."""
     found: dict[int, int] = {}
     for spu_id in partition.spec.joining or ():
         ended_ms = view.suspicions.ended_ms(spu_id)
         if ended_ms is None or view.suspicions.is_flapping(spu_id, now_ms):
             continue
-        if now_ms < ended_ms + BACK_MS and view.store.spu(spu_id) is not None:
+        away = spu_id not in view.sessions and view.store.spu(spu_id) is not None
+        if away and now_ms < ended_ms + BACK_MS:
             found[spu_id] = ended_ms + BACK_MS
     return found
 

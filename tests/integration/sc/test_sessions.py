@@ -403,11 +403,11 @@ async def test_given_a_slow_line_then_a_hello_has_the_time_that_its_parts_need(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, secret: str | None
 ) -> None:
     """The time of a request head is over before a part is there, and before all messages are."""
-    monkeypatch.setattr(guarded_site, "HEADER_TIMEOUT_S", 1.0)
-    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(guarded_site, "HEADER_TIMEOUT_S", 1.5)
+    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 1.5)
     monkeypatch.setattr("connection_manager.manager.LAST_WORD_S", 0.0)
-    # Half a second for each part, and one more.
-    monkeypatch.setattr("connection_manager.manager.SLOWEST_BYTES_S", 1 << 21)
+    # A second more for each part.
+    monkeypatch.setattr("connection_manager.manager.SLOWEST_BYTES_S", 1 << 20)
     if secret is not None:
         bench.events.verifiers[1] = Verifier.of(secret)
     async with bench.peer(identifies=True) as peer:
@@ -416,9 +416,9 @@ async def test_given_a_slow_line_then_a_hello_has_the_time_that_its_parts_need(
         exchange = await challenged(peer)
         await asyncio.sleep(0.6)
         await peer.say(Prove(proof=None if secret is None else spu_proof(secret, exchange)))
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.6)
         await peer.say(hello_of(more=1))
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.6)
         await peer.say(HelloPart(replicas=()))
         await peer.welcomed()
 
@@ -444,6 +444,7 @@ async def test_given_a_hello_that_is_coming_then_only_who_has_proven_nothing_mak
             assert guards[0].waiting == 1
             await peer.say(Prove(proof=None if secret is None else spu_proof(secret, exchange)))
             await peer.say(hello_of(more=1))
+            await eventually(lambda: guards[0].waiting == waits)
             await asyncio.sleep(0.05)
             assert guards[0].waiting == waits
             await peer.say(HelloPart(replicas=()))
@@ -512,6 +513,24 @@ async def test_given_hello_of_too_many_parts_then_turned_away(bench: Bench, more
         await peer.say(Prove())
         await peer.say(hello_of(more=more))
         assert f"a hello of {more} parts" in (await peer.rejected()).message
+
+
+@pytest.mark.parametrize("most", [1_000, 10_000])
+async def test_given_a_large_state_without_a_proof_then_turned_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("connection_manager.manager.MAX_OLDER_SPU_MESSAGE_BYTES", most)
+    async with bench.peer(identity_of(), identifies=True) as peer:
+        await challenged(peer)
+        await peer.say(Prove())
+        await peer.say(hello_of(more=8))
+        report = report_of(partition_of("t", 0, (1,)), 1)
+        for _ in range(8):
+            await peer.say(HelloPart(replicas=(report,)))
+        if most > 1_000:
+            assert (await peer.welcomed()).cluster_uid
+        else:
+            assert "has a secret only: runnel spu secret" in (await peer.rejected()).message
 
 
 def large(spu_id: int) -> str:

@@ -331,7 +331,7 @@ def view_of(world: World, asked: Asked | None = None) -> tuple[View, Partition]:
         leader.elections[UID] = ElectionAsked(request, now.revision)
     view = View(sessions=sessions, registered={f"spu-{i}": i for i in range(len(world.nodes))})
     # Nobody is elected because others preferred it.
-    view.preferred_elections.by_partition[UID] = _NOW_MS, 0
+    view.preferred_elections.by_partition[UID] = _NOW_MS, 0, Term(0)
     view.store.put(partition)
     for spu in range(len(world.nodes)):
         view.store.put(_spu(spu))

@@ -97,7 +97,7 @@ def live(*spus: int) -> dict[str, Any]:
         ),
         pytest.param(
             partition_of(replicas=(3,), joining=(3,), leaving=(1,), **live(1)),
-            False,
+            True,
             id="the-only-one-moves",
         ),
     ],

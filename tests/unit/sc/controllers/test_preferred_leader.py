@@ -36,6 +36,10 @@ OPENED = 100_000
 CALM = OPENED + CALM_MS
 
 
+#: Of an election before the one in which SPU 2 leads.
+EARLIER = Term(TERM_1 - 65_536)
+
+
 def away(index: int = 0, *, lrs: tuple[int, ...] = (1, 2), leader: int = 2) -> Partition:
     """A healthy partition that prefers SPU 1 and is led by another one."""
     return partition_of(
@@ -147,6 +151,9 @@ def test_given_a_preferred_leader_that_lost_it_again_then_not_at_once_again() ->
     partition = away()
     view = calm_view(partition)
     assert elects(look(view, partition, CALM), 1)
+    # Nothing of it was written.
+    assert elect_now(view, partition, CALM + 1) is not None
+    view.preferred_elections.decided(1, partition.uid, EARLIER, CALM, AGAIN_MS)
     assert elect_now(view, partition, CALM + AGAIN_MS - 1) is None
     assert elect_now(view, partition, CALM + AGAIN_MS) is not None
 
@@ -154,11 +161,11 @@ def test_given_a_preferred_leader_that_lost_it_again_then_not_at_once_again() ->
 def test_given_an_spu_came_or_went_or_another_is_preferred_now_then_at_once_again() -> None:
     partition = away()
     view = calm_view(partition)
-    view.preferred_elections.decided(1, partition.uid, CALM, AGAIN_MS)
+    view.preferred_elections.decided(1, partition.uid, EARLIER, CALM, AGAIN_MS)
     view.suspicions.ended(3, SessionEnd.LOST, CALM + 1)
     assert elect_now(view, partition, CALM + 2) is not None
     view = calm_view(partition)
-    view.preferred_elections.decided(2, partition.uid, CALM, AGAIN_MS)
+    view.preferred_elections.decided(2, partition.uid, EARLIER, CALM, AGAIN_MS)
     assert elect_now(view, partition, CALM + 2) is not None
 
 
@@ -231,6 +238,7 @@ def test_given_a_failover_then_leaders_go_home_one_after_the_other() -> None:
 def test_given_old_elections_then_they_are_forgotten_and_later_ones_of_the_same_count() -> None:
     elections = PreferredElections()
     for uid, now_ms in (("a", 0), ("b", 10), ("a", 20), ("c", 109), ("d", 110)):
-        elections.decided(1, uid, now_ms, forget_ms=100)
-    assert elections.by_partition == {"a": (20, 1), "c": (109, 1), "d": (110, 1)}
+        elections.decided(1, uid, TERM_1, now_ms, forget_ms=100)
+    times = {"a": 20, "c": 109, "d": 110}
+    assert elections.by_partition == {uid: (at, 1, TERM_1) for uid, at in times.items()}
     assert elections.by_spu == {1: 110}

@@ -73,7 +73,10 @@ def view(
 
 
 def replicated(
-    *live: int, joining: tuple[int, ...] | None = None, replicas: tuple[int, ...] = IDS
+    *live: int,
+    joining: tuple[int, ...] | None = None,
+    leaving: tuple[int, ...] | None = None,
+    replicas: tuple[int, ...] = IDS,
 ) -> Object:
     return partition_of(
         "t",
@@ -81,6 +84,7 @@ def replicated(
         replicas,
         leader=live[0],
         joining=joining,
+        leaving=leaving,
         lrs=tuple(LiveReplica(spu_id=i, storage_id=f"s{i}") for i in live),
     )
 
@@ -124,6 +128,11 @@ CASES = [
         view(*OLD, objects=(replicated(1, replicas=(1,)),)),
         (change(ONE), waits("g-2, g-3", "g-1 is back")),
         id="given-a-partition-without-another-replica-then-it-is-not-waited-for",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, replicas=(2,), joining=(2,), leaving=(1,)),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-a-partition-whose-only-replica-moves-then-it-is-not-waited-for",
     ),
     pytest.param(
         view(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sc.controllers.actions import Key
+from sc.controllers.spu_group import CHANGED
 from sc.dispatch.metadata import MAX_STRANGERS, MetadataDispatcher
 from sc.store.local_store import ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
@@ -169,11 +170,17 @@ def test_given_report_then_its_partition_is_woken_by_the_cause_of_the_report(ben
 
 def test_given_report_then_a_group_that_waits_for_replicas_is_woken(bench: Bench) -> None:
     bench.view.store.put(group_of("idle"))
-    bench.view.store.put(group_of("waits", reason="the changed template is not in force yet"))
+    bench.view.store.put(group_of("ports", reason="g-1 listens where another one does"))
+    bench.view.store.put(group_of("waits", reason=f"{CHANGED} g-1: waiting until g-2 is back"))
+    whole = partition_of("whole", 0, (1,), leader=1, lrs=(live(1),))
+    bench.view.store.put(whole)
     bench.dispatcher.opened(1, hello())
     bench.keys()
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(whole),)))
+    assert bench.keys() == [Key("Partition", "whole-0"), Key("SpuGroup", "waits")]
+    # It has no live replica.
     bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P),)))
-    assert bench.keys() == [P_KEY, Key("SpuGroup", "waits")]
+    assert bench.keys() == [P_KEY]
 
 
 def test_given_another_load_then_the_owner_is_woken(bench: Bench) -> None:

@@ -119,6 +119,39 @@ async def test_given_a_replica_halted_by_a_full_disk_then_an_fsync_that_had_begu
     await spu.host.close()
 
 
+async def test_given_no_descriptors_for_an_fsync_then_the_replica_waits_and_stays_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spu = await unsynced(tmp_path, monkeypatch)
+    halted = spu.replica
+    none_left = OSError(errno.EMFILE, "Too many open files")
+    with monkeypatch.context() as patch:
+        patch.setattr(sync_plan.SyncPlan, "run", Mock(side_effect=none_left))
+        halted._runner.commit.sync_now()
+        await until(lambda: halted.is_halted)
+        await halted.close()
+    assert (halted.awaits_room, halted.entry.hard_state.unfit) == (True, None)
+    await spu.host.close()
+
+
+async def test_given_an_fsync_of_the_directory_that_fails_for_a_checkpoint_then_it_is_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a segment that was begun meanwhile may be lost."""
+    spu = await unsynced(tmp_path, monkeypatch)
+    sync = durable.sync_log_directory
+
+    def failing(path: Path) -> None:
+        if "partitions" in path.parts:
+            raise durable.FsyncFailedError(FULL.errno, FULL.strerror)
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "sync_log_directory", failing)
+        await spu.host.close()
+    assert "fsync failed" in str((await found_again(tmp_path)).entry.hard_state.unfit)
+
+
 @pytest.mark.parametrize("error", [BROKEN, FULL], ids=["bad-disk", "full-disk"])
 async def test_given_an_fsync_that_fails_as_the_spu_stops_then_the_next_start_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError

@@ -12,6 +12,7 @@ from sc.controllers.membership.rebalance import reconcile
 from sc.dispatch.loop import note_election
 from sc.store.view import View
 from schemas.control.messages import ReplicaRole
+from schemas.ids import Term
 from schemas.objects.metadata import Metadata
 from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
 from schemas.objects.rebalance import (
@@ -240,7 +241,20 @@ def test_given_an_spu_that_drains_then_it_gets_nothing() -> None:
 
 
 def test_given_a_leader_that_lost_its_partition_again_then_done_and_not_moved_to_and_fro() -> None:
-    view = seen(rebalance(), led(0, 2, 1, leader=1), led(1, 1, 2))
+    before = led(0, 2, 1, leader=1)
+    view = seen(rebalance(), before, led(1, 1, 2))
     (election, _) = reconcile(view, KEY, NOW)
+    assert isinstance(election, WriteStatus)
+    assert isinstance(election.status, PartitionStatus)
     note_election(view, election, NOW)
-    assert status_in(reconcile(view, KEY, NOW + 10_000)).resolution is RebalanceResolution.DONE
+    # It was not written: somebody else has changed the partition.
+    assert election in reconcile(view, KEY, NOW + 10_000)
+    # It was, and the SPU has lost the partition again.
+    lost = {"term": Term(election.status.term + 65_536)}
+    later = before.with_status(before.status.model_copy(update=lost))
+    view.store.put(later.with_metadata(resource_version=str(before.revision + 1)))
+    found = status_in(reconcile(view, KEY, NOW + 10_000))
+    assert found.resolution is RebalanceResolution.DONE
+    assert found.reason == (
+        "all is balanced, but 1 partition cannot be led by the preferred leader now"
+    )

@@ -11,6 +11,7 @@ from sc.controllers.actions import EndMove, Key, SendAssignment, WakeAt, WriteSt
 from sc.controllers.election import elected
 from sc.controllers.membership.steps import BACK_MS, Waits, next_step
 from sc.controllers.partition import reconcile
+from sc.store.suspicions import ENDS_MS
 from sc.store.view import View
 from schemas.control.messages import ReplicaRole, Tombstone
 from schemas.control.session_end import SessionEnd
@@ -185,12 +186,12 @@ def test_next_step(
     assert step(partition, *online) == expected
 
 
-def lost(*ends_ms: int, spu_id: int = 4) -> View:
+def lost(*ends_ms: int, spu_id: int = 4, end: SessionEnd = SessionEnd.LOST) -> View:
     """A view without an SPU, whose sessions ended then."""
     view = seen(REPLACES, 1, 2, 3)
     for at_ms in ends_ms:
         view.suspicions.opened(spu_id, at_ms)
-        view.suspicions.ended(spu_id, SessionEnd.LOST, at_ms)
+        view.suspicions.ended(spu_id, end, at_ms)
     return view
 
 
@@ -209,6 +210,12 @@ def test_given_a_newcomer_that_was_lost_a_moment_ago_then_who_leaves_waits_for_a
 
 def test_given_a_newcomer_that_is_lost_again_and_again_then_nobody_waits() -> None:
     assert next_step(lost(NOW - 20_000, NOW), REPLACES, 1, NOW) == without(REPLACES, 3)
+    # Ends that are no losses, or far apart: the first one counts.
+    for end in SessionEnd.GOODBYE, SessionEnd.LOST:
+        view = lost(NOW - 90_000, NOW - 1_000, end=end)
+        assert next_step(view, REPLACES, 1, NOW) == without(REPLACES, 3)
+    later = lost(NOW - ENDS_MS, NOW)
+    assert next_step(later, REPLACES, 1, NOW) == MOMENT
 
 
 def test_given_a_newcomer_that_is_back_and_live_then_nobody_waits() -> None:
