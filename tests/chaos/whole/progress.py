@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 PATIENCE_S: Final = 10.0
-"""After a heal, a partition must have acknowledged something within this time, and go on; and so
-must a reader that follows it have read something of it."""
+"""After a heal, a partition must have acknowledged something within this time, and go on."""
+READ_PATIENCE_S: Final = PATIENCE_S + 1.0
+"""And a reader that follows it must have read something of it: that comes after."""
 
 
 @dataclass(frozen=True, slots=True)

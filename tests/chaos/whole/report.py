@@ -11,7 +11,13 @@ from tests.chaos.whole.checker import Broken, Violation, check
 from tests.chaos.whole.daemons import wrong_ends
 from tests.chaos.whole.history import STEADY, History, Place
 from tests.chaos.whole.plan import ORDERS
-from tests.chaos.whole.progress import PATIENCE_S, Calm, Silence, longest_silence
+from tests.chaos.whole.progress import (
+    PATIENCE_S,
+    READ_PATIENCE_S,
+    Calm,
+    Silence,
+    longest_silence,
+)
 
 SHOWN: Final = 20
 """How many violations are shown one by one."""
@@ -31,9 +37,9 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         """Whether all promises were kept, and progress came back in time, for readers too."""
-        silences = (self.unacknowledged, self.unread)
-        waited_s = max(0.0 if silence is None else silence.took_s for silence in silences)
-        return not self.violations and not self.problems and waited_s <= PATIENCE_S
+        came_back = _is_within(self.unacknowledged, PATIENCE_S)
+        came_back &= _is_within(self.unread, READ_PATIENCE_S)
+        return came_back and not self.violations and not self.problems
 
 
 def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
@@ -59,6 +65,10 @@ def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
         longest_silence(calms, read),
         [*problems, *_of_faults(history), *wrong_ends(history)],
     )
+
+
+def _is_within(silence: Silence | None, patience_s: float) -> bool:
+    return silence is None or silence.took_s <= patience_s
 
 
 def _of_faults(history: History) -> list[str]:
@@ -97,7 +107,7 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
     lost, twice, disordered = (broken[b] for b in (Broken.LOST, Broken.TWICE, Broken.ORDER))
     ended = Counter(f"{one.daemon} with {one.code}" for one in history.ended)
     never = ", ".join(never_in_force(history)) or "none"
-    silent = _said(verdict.unacknowledged)
+    silent, unread = _said(verdict.unacknowledged), _said(verdict.unread)
     lines = [
         f"seed {seed}, {minutes:g} minutes, {len(history.calms)} storms",
         f"faults: {_counted(faults)}",
@@ -105,7 +115,7 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
         f"acknowledged {acknowledged:,}, failed {failed:,}, in the log {there:,}, read {read:,}",
         f"lost {lost}, twice {twice}, out of order {disordered}, all {len(verdict.violations)}",
         f"longest without an acknowledgement after healing: {silent}, at most {PATIENCE_S:g} s",
-        f"longest without a read after healing: {_said(verdict.unread)}, at most {PATIENCE_S:g} s",
+        f"longest without a read after healing: {unread}, at most {READ_PATIENCE_S:g} s",
         f"errors of readers: {_counted(_errors(history))}",
         f"daemons that ended by themselves: {_counted(ended)}",
         *verdict.problems,

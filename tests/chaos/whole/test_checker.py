@@ -338,18 +338,18 @@ def test_given_a_reader_that_is_stuck_then_another_one_does_not_cover_it() -> No
     changed["run"][1]["end"] = 11.0
     assert judge(history(changed.values())).unread == Silence("r of t-0", 4, 7.0)
     # From here on, this one reads nothing, and the other one all the time.
-    changed["run"][1]["end"] = 15.0
+    changed["run"][1]["end"] = 16.0
     changed["p"] += [
         {"do": "acked", "t": t, "rows": [[0, 0, 1, t + 0.0], [1, 1, 1, t + 0.0]]}
-        for t in range(5, 16)
+        for t in range(5, 17)
     ]
     other = [entry | {"name": "o"} if entry["do"] == "reader" else entry for entry in changed["r"]]
     reads: list[Entry] = [
-        {"do": "read", "t": t, "partition": n, "rows": []} for t in range(5, 16) for n in (0, 1)
+        {"do": "read", "t": t, "partition": n, "rows": []} for t in range(5, 17) for n in (0, 1)
     ]
     verdict = judge(history((changed | {"o": other + reads}).values()))
     assert (verdict.violations, verdict.problems) == ([], [])
-    assert verdict.unread == Silence("r of t-0", 4, 11.0)
+    assert verdict.unread == Silence("r of t-0", 4, 12.0)
     assert not verdict.is_good
     # One that is opened again and again is not judged by that.
     changed["r"][0]["way"] = "again"
