@@ -45,10 +45,10 @@ def fill(cluster: runnel.Cluster, name: str, rows: int = ROWS, first: int = 0) -
                 )
 
 
-def shrink(cluster: runnel.Cluster, name: str) -> None:
-    """Wait until no log of the topic reaches back to its first record."""
+def shrink(cluster: runnel.Cluster, name: str, beyond: int = 0) -> None:
+    """Wait until no log of the topic reaches back to its first record, or to an offset."""
     deadline = time.monotonic() + DEADLINE_S
-    while not all(one.earliest > one.first for one in cluster.offsets(name).values()):
+    while not all(one.earliest > max(one.first, beyond) for one in cluster.offsets(name).values()):
         assert time.monotonic() < deadline, cluster.offsets(name)
         time.sleep(0.05)
 

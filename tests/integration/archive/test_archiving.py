@@ -238,7 +238,7 @@ def test_given_damage_and_missing_files_then_verify_names_them_and_reading_says_
     cluster.archive("hurt", everything=True)
     fill(cluster, "hurt", ROWS, 600)
     cluster.archive("hurt", everything=True)
-    shrink(cluster, "hurt")
+    shrink(cluster, "hurt", beyond=700)
     first, second = files(tmp_path)
     data = bytearray(first.read_bytes())
     data[len(data) // 3] ^= 1
