@@ -122,6 +122,7 @@ def test_given_a_deliberate_bug_then_a_life_shows_it(bug: str, seed: int) -> Non
         pytest.param(5_001_427, id="given-a-session-that-begins-within-a-cut"),
         pytest.param(4_000_576, id="given-a-new-replica-in-the-place-of-one-that-left"),
         pytest.param(20_009_224, id="given-a-slow-disk-at-the-end-of-a-session"),
+        pytest.param(50_016_191, id="given-one-that-has-left-and-knows-more-than-was-kept"),
         pytest.param(600_236, id="given-a-replica-that-a-restored-kv-forgot"),
     ],
 )

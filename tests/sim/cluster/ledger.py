@@ -155,6 +155,9 @@ class Ledger:
                 self.leads_rightly(spu, state, partition)
                 self.members_hold_all(partition)
         elif lac >= self.end:
+            if holder.disk.last_term < self._retracted_by:
+                # It knows what was committed before that was lost, and has not heard of it yet.
+                return
             self._fail(f"SPU {spu} follows and calls {lac} committed, leaders only {self.end - 1}")
         self._verify(holder)
         if self._end_verified(holder) <= lac:
