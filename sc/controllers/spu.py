@@ -33,20 +33,22 @@ from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
 from sc.controllers.recovery import lost_live_set
 from sc.controllers.spu_group import is_draining
-from sc.controllers.spu_restarts import runs_by
+from sc.controllers.spu_restarts import must_go_on, runs_by
 from sc.store.view import Liveness, View
 from schemas.control.messages import Tombstone
 from schemas.objects.spu import Spu, SpuResolution, SpuStatus, SpuType
 
 #: Peers that the reason of an SPU names because it cannot reach them.
 NAMED: Final = 3
+#: How often it is looked whether a process that must go on for now may end.
+LOOK_MS: Final = 500
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     """Bring one SPU's registration, status and session in line with its object."""
     spu = view.store.get(Spu, key.name)
     registered = view.registered.get(key.name)
-    provision = _provision(view, key.name, spu)
+    provision = _provision(view, key.name, spu, now_ms)
     if spu is None:
         gone = () if registered is None else (UnregisterSpu(key.name, registered),)
         return (*gone, *provision)
@@ -66,7 +68,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     return (*actions, *provision)
 
 
-def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
+def _provision(view: View, name: str, spu: Spu | None, now_ms: int) -> tuple[Action, ...]:
     """Have a managed SPU's process run by its spec, and that of a deleted one end."""
     if view.provisioning is None:
         return ()
@@ -76,6 +78,8 @@ def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
         return () if found is None or view.recovering else (EndSpu(name),)
     if found is not None and runs_by(found.spec) == runs_by(spu.spec):
         return ()
+    if must_go_on(view, spu, now_ms):
+        return (WakeAt(Key("Spu", name), now_ms + LOOK_MS),)
     session = view.sessions.get(spu.spec.spu_id)
     return (ProvisionSpu(spu, None if session is None else session.generation),)
 

@@ -23,6 +23,7 @@ from sc.controllers.actions import (
     Key,
     RemoveObject,
     RemoveSpu,
+    WakeAt,
     WriteSpuSpec,
     WriteStatus,
 )
@@ -74,6 +75,10 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
                 restarts.append(WriteSpuSpec(spu, spec))
     changes, waits = _restart(view, restarts, now_ms)
     actions.extend(changes)
+    waiting = (change.spu.spec.spu_id for change in restarts)
+    if (decided_at_ms := view.decided_at_ms(waiting, now_ms)) is not None:
+        # Whether they are there is known then, and nothing else may tell.
+        actions.append(WakeAt(Key("SpuGroup", group.name), decided_at_ms))
     removals, kept = _end(view, list(existing.values()))
     actions.extend(removals)
     reason = kept or _both(waits, _trouble(view, group))

@@ -66,6 +66,44 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
     return None
 
 
+def must_go_on(view: View, spu: Spu, now_ms: int) -> bool:
+    """Whether the process of a managed SPU must not end yet, although it runs by another spec than
+    its object has. A restored KV may name a directory of replicas that the group had before: what
+    was acknowledged since is in the one that the process has. So all go on until the recovery is
+    over, and then one follows the other, as those of a changed template do."""
+    found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
+    if found is None:
+        return False
+    if view.recovering:
+        return True
+    match view.liveness(spu.spec.spu_id, now_ms):
+        case Liveness.OFFLINE:
+            return False
+        case Liveness.UNKNOWN:
+            return True
+        case Liveness.ONLINE:
+            pass
+    if _relieves(found.spec, spu.spec):
+        return False
+    others = (other for other in view.store.objects(Spu) if other.name != spu.name)
+    return any(_restarts(view, other, now_ms) for other in others) or any(
+        is_under_replicated(partition)
+        or not _does_without(view, partition, spu.spec.spu_id, now_ms)
+        for partition in view.store.partitions_on(spu.spec.spu_id)
+    )
+
+
+def _restarts(view: View, spu: Spu, now_ms: int) -> bool:
+    """Whether the process of a managed SPU was ended, and the next one may be about to connect."""
+    found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
+    session = view.sessions.get(spu.spec.spu_id)
+    if found is None or found.ended_session is None:
+        return False
+    if session is None:
+        return view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN
+    return found.ended_session == session.generation
+
+
 def _away_beside(view: View, spu: Spu, now_ms: int) -> Iterator[Spu]:
     """SPUs that are not back: the others of its group, then the managed ones of other groups with
     the same partitions, because several groups may be changed at once."""

@@ -19,7 +19,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.partition import assignment_of
-from sc.controllers.spu import reconcile
+from sc.controllers.spu import LOOK_MS, reconcile
 from sc.store.view import Provisioned, View
 from schemas.control.messages import Tombstone
 from schemas.ids import StorageId, Term
@@ -283,6 +283,10 @@ DRAINS = member_of(GROUP, 1, SpuResolution.DRAINING, reason=DRAINED)
 DRAINS = DRAINS.with_status(DRAINS.status.model_copy(update={"drained": True}))
 
 
+LATER = WakeAt(MANAGED_KEY, NOW + LOOK_MS)
+SHARED = partition_of("s", 0, (1, 2), leader=1, term=Term(1 << 16), lrs=(live(1),))
+
+
 def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
     """What a provisioner says that runs an SPU by this spec."""
     return {spu.name: Provisioned(spu.spec, trouble)}
@@ -320,6 +324,45 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
             view_of(GROUP, ELSEWHERE, provisioned=runs(MANAGED), sessions=[session_of(1)]),
             (ProvisionSpu(ELSEWHERE, 1),),
             id="given-it-runs-by-another-spec-then-started-by-this-one",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, ELSEWHERE),
+                provisioned=runs(MANAGED),
+                sessions=[session_of(1)],
+                recovering=1,
+            ),
+            (LATER,),
+            id="given-a-restored-kv-with-another-spec-then-its-process-goes-on",
+        ),
+        pytest.param(
+            view_of(GROUP, ELSEWHERE, provisioned=runs(MANAGED), recovering=1),
+            (becomes(ELSEWHERE, SpuResolution.OFFLINE, OFFLINE_REASON), LATER),
+            id="given-a-restored-kv-and-it-is-away-then-it-keeps-its-spec",
+        ),
+        pytest.param(
+            view_of(GROUP, ELSEWHERE, provisioned={}, recovering=1),
+            (becomes(ELSEWHERE, SpuResolution.OFFLINE, OFFLINE_REASON), ProvisionSpu(ELSEWHERE)),
+            id="given-a-restored-kv-and-nobody-knows-of-a-process-then-started",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, ELSEWHERE, member_of(GROUP, 2)),
+                provisioned=runs(MANAGED)
+                | {"g-2": Provisioned(member_of(GROUP, 2).spec, ended_session=1)},
+                sessions=[session_of(1), session_of(2)],
+            ),
+            (LATER,),
+            id="given-another-one-that-restarts-then-it-follows",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, ELSEWHERE, SHARED),
+                provisioned=runs(MANAGED),
+                sessions=[session_of(1, report_of(SHARED, 1))],
+            ),
+            (LATER,),
+            id="given-a-replica-beside-its-own-that-is-not-live-then-it-follows",
         ),
         pytest.param(
             view_of(GROUP, WAITS),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sc.controllers.actions import Action, WriteSpuSpec, WriteStatus
+from sc.controllers.actions import Action, WakeAt, WriteSpuSpec, WriteStatus
 from sc.controllers.spu_group import reconcile
 from sc.store.view import Provisioned, View
 from schemas.objects.metadata import Object
@@ -227,7 +227,7 @@ CASES = [
     ),
     pytest.param(
         view(ONE, TWO, THREE, online=(), grace_until_ms=NOW + 1),
-        (waits("g-1, g-2, g-3", "g-1 is connected"),),
+        (WakeAt(KEY, NOW + 1), waits("g-1, g-2, g-3", "g-1 is connected")),
         id="given-an-sc-that-has-just-begun-then-it-waits-for-their-sessions",
     ),
     pytest.param(
