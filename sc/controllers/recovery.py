@@ -31,6 +31,8 @@ partition does not change with the answers: otherwise they would never be comple
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sc.store.view import View
 from schemas.control.messages import ReplicaReport
 from schemas.ids import Term
@@ -75,17 +77,17 @@ def found_elsewhere(view: View, partition: Partition) -> tuple[int, ...]:
     )
 
 
-def may_hold(view: View, partition: Partition) -> set[int]:
+def may_hold(view: View, partition: Partition) -> Collection[int]:
     """SPUs without which nothing is decided about a partition while they may be about to connect:
     those that hold it, and all while a recovery has not elected its leader."""
-    held = set(partition.spec.holders)
-    if pending(view, partition):
-        held.update(spu.spec.spu_id for spu in view.store.objects(Spu))
-    return held
+    holders = partition.spec.holders
+    if not pending(view, partition):
+        return holders
+    return {*holders, *(spu.spec.spu_id for spu in view.store.objects(Spu))}
 
 
 def _others_may_connect(view: View, partition: Partition, now_ms: int) -> bool:
-    others = may_hold(view, partition).difference(partition.spec.holders)
+    others = set(may_hold(view, partition)).difference(partition.spec.holders)
     return view.decided_at_ms(others, now_ms) is not None
 
 

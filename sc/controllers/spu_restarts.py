@@ -56,7 +56,7 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
             pass
-    for other in _away_beside(view, spu, now_ms):
+    if (other := next(_away_beside(view, spu, now_ms), None)) is not None:
         return f"{other.name} is back"
     if _relieves(spu.spec, spec):
         return None
