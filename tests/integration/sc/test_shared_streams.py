@@ -102,7 +102,8 @@ async def test_given_three_then_each_works_for_its_part_also_when_one_is_gone(
     sharers = {one.name: one.node._sharer for one in nodes}
     resting = {name: one._worker._resting for name, one in sharers.items() if one is not None}
     assert resting == {one.name: one is leader for one in nodes}
-    assert min(shares(leader).values()) >= 10
+    # By a hash of names that chance chose: 21 each on average, and one in some hundred runs has 9.
+    assert min(shares(leader).values()) >= 3
     _, found = await leader.call("GET", "/v1/controllers")
     assert sum(item["buckets"] for item in found["items"]) == 64
     await leader.call("POST", "/v1/spus", manifest("Spu", "spu-1", {"spuId": 1}))
