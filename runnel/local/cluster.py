@@ -28,7 +28,7 @@ from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours, remove
 from schemas.daemon.kv_url import without_password
-from schemas.daemon.process import ProcessId, runs_with, stop
+from schemas.daemon.process import ProcessId, runs_with, stop, until_ended
 from schemas.errors import (
     ConflictError,
     InvalidRequestError,
@@ -172,6 +172,8 @@ class ClusterDaemons:
                 return False
             if plan.kv == "etcd":
                 find_etcd()
+            # Those of killed daemons, which may still close their ports.
+            until_ended([*state.processes.values(), *(s.process for s in self.directory.spus())])
             check_ports([*((d.name, d.ports) for d in missing), *absent])
             if before is None:
                 _check_new(plan)

@@ -19,7 +19,7 @@ from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import ClusterState
 from schemas.daemon.kv_url import without_password
-from schemas.daemon.process import stop
+from schemas.daemon.process import stop, until_ended
 from schemas.errors import ConflictError, InvalidRequestError, RunnelError, error_from
 
 
@@ -50,6 +50,7 @@ def migrate(cluster: ClusterDaemons, kv: str, progress: Progress) -> dict[str, A
         )
         try:
             if own_etcd and "etcd-0" not in ran:
+                until_ended(state.processes.values())
                 check_ports([(new.etcd.name, new.etcd.ports)])
                 helper.bring_up_etcd()
             # While the SC still serves, because a store that does not answer cannot be moved
@@ -152,6 +153,7 @@ def _started_kv(
     if plan.kv != "etcd" or plan.etcd.name in ran:
         yield
         return
+    until_ended(state.processes.values())
     check_ports([(plan.etcd.name, plan.etcd.ports)])
     helper = Startup(cluster.directory, plan, ClusterState.of(plan, dict(ran)), progress)
     stays = False

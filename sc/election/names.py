@@ -14,7 +14,7 @@ from typing import Final
 from sc.kv.interface import KV
 from schemas.control.controllers import ControllerEntry
 from schemas.daemon.logs import get_logger
-from schemas.daemon.process import ProcessId, is_alive, started_at
+from schemas.daemon.process import ProcessId, is_alive, is_ending, started_at
 from schemas.errors import ConflictError
 from schemas.objects.keys import ClusterKeys
 
@@ -39,9 +39,12 @@ async def claim_name(kv: KV, keys: ClusterKeys, me: ControllerEntry, lease_ms: i
         if there.instance == me.instance:
             return None
         if _is_of_this_machine(there):
-            if not is_alive(ProcessId(there.pid, there.started)):
+            process = ProcessId(there.pid, there.started)
+            if not is_alive(process):
                 return there.instance
-            raise taken(me.name, f"as process {there.pid} of this machine")
+            # One that was killed may still close its files.
+            if not is_ending(process):
+                raise taken(me.name, f"as process {there.pid} of this machine")
         if not waited_s:
             log.info("waiting for the lease of an earlier process of this SC", name=me.name)
         if waited_s > lease_ms / 1000 + MORE_S:

@@ -52,12 +52,13 @@ def started_at(pid: int) -> str:
 
 
 def is_alive(process: ProcessId | None) -> bool:
-    """Whether that very process still runs."""
+    """Whether that very process still runs, or ends but holds its files and ports until then."""
     if process is None:
         return False
     try:
         same = started_at(process.pid) == process.started
-        return same and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
+        found = psutil.Process(process.pid)
+        return same and (found.status() != psutil.STATUS_ZOMBIE or _closes_files(found))
     except psutil.Error:
         return False
     except OSError as error:
@@ -65,6 +66,26 @@ def is_alive(process: ProcessId | None) -> bool:
             raise
         # Without a descriptor, `/proc` cannot be read, and says nothing about the process.
         return _is_there(process.pid)
+
+
+def is_ending(process: ProcessId) -> bool:
+    """Whether that very process has been killed or has ended, and still closes files and ports."""
+    with contextlib.suppress(psutil.Error, OSError):
+        found = psutil.Process(process.pid)
+        zombie = found.status() == psutil.STATUS_ZOMBIE
+        return zombie and started_at(process.pid) == process.started and _closes_files(found)
+    return False
+
+
+def _closes_files(zombie: psutil.Process) -> bool:
+    # Its last thread closes them: one whose write the disk has yet to answer, or that waits for a
+    # processor. The first thread waits to be reaped.
+    return zombie.num_threads() > 1
+
+
+def until_ended(processes: Iterable[ProcessId]) -> None:
+    """Wait for those of these processes that are ending, for `STOP_TIMEOUT_S` at most."""
+    _wait([process for process in processes if is_ending(process)])
 
 
 def _is_there(pid: int) -> bool:

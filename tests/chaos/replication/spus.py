@@ -198,8 +198,8 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Also of one that nobody has waited for: its files and sockets are closed."""
+    """Also of one that nobody has waited for, once its last thread has closed its files."""
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() == 1
     except psutil.NoSuchProcess:
         return True

@@ -15,8 +15,10 @@ from sc.election.names import claim_name, own_process
 from sc.kv import open_kv
 from sc.kv.interface import KV, Put
 from schemas.control.controllers import ControllerEntry
+from schemas.daemon.process import is_alive
 from schemas.errors import ConflictError
 from schemas.objects.keys import ClusterKeys
+from tests.processes import half_ended
 from tests.unit.sc.builders import SC
 
 KEYS = ClusterKeys("test")
@@ -64,6 +66,16 @@ async def test_given_a_process_of_this_machine_that_runs_then_refused_at_once(kv
     with pytest.raises(ConflictError, match="set advertisedHost") as refused:
         await claim_name(kv, KEYS, ME, 3_600_000)
     assert f"process {os.getpid()} of this machine" in refused.value.message
+
+
+async def test_given_a_process_of_this_machine_that_was_killed_then_its_end_is_waited_for(
+    kv: KV,
+) -> None:
+    with half_ended(0.3) as there:
+        known = {**own_process(), "pid": there.pid, "started": there.started}
+        await listed(kv, SC.model_copy(update={**known, "instance": "before"}))
+        assert await claim_name(kv, KEYS, ME, 60_000) == "before"
+        assert not is_alive(there)
 
 
 @pytest.mark.parametrize(

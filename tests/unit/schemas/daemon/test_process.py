@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,15 @@ from unittest import mock
 import psutil
 import pytest
 
-from schemas.daemon.process import ProcessId, is_alive, started_at, stop
+from schemas.daemon.process import (
+    ProcessId,
+    is_alive,
+    is_ending,
+    started_at,
+    stop,
+    until_ended,
+)
+from tests.processes import half_ended
 
 #: Both say when they are ready and then wait until their input ends.
 POLITE = "echo ready; read line"
@@ -66,6 +75,24 @@ def test_given_ended_but_not_waited_for_then_not_alive() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
         assert not is_alive(found)
+
+
+def test_given_killed_and_its_files_are_not_closed_then_alive() -> None:
+    with half_ended(60) as found:
+        assert is_alive(found)
+        assert is_ending(found)
+        os.kill(found.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, found.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_alive(found)
+        assert not is_ending(found)
+
+
+def test_given_killed_then_its_end_is_waited_for() -> None:
+    running = ProcessId(os.getpid(), started_at(os.getpid()))
+    with half_ended(0.3) as found:
+        until_ended([running, found])
+        assert not is_alive(found)
+    assert not is_ending(running)
 
 
 def test_given_gone_then_its_start_is_not_known() -> None:
