@@ -77,8 +77,9 @@ SHORT_ROUNDS: Final = 9
 STEADY_S: Final = 60.0
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
-#: Why a connection ends, as much of it as a close frame takes.
+#: Why a connection ends, as much of it as a close frame takes (RFC 6455, 5.5).
 MAX_CLOSE_BYTES: Final = 123
+_CUT: Final = "… (its log says more)"
 _NONCE_BYTES: Final = 16
 T = TypeVar("T")
 
@@ -260,9 +261,7 @@ class ControllerLink:
         try:
             secret = self._handler.secret()
         except RunnelError as error:
-            # Not cut within a character.
-            said = error.message.encode()[:MAX_CLOSE_BYTES].decode(errors="ignore")
-            await socket.close(message=said.encode())
+            await socket.close(message=closing(error.message))
             raise
         challenge = await self._answer(socket)
         if not isinstance(challenge, Challenge):
@@ -315,6 +314,18 @@ class ControllerLink:
                 raise _ElsewhereError(f"{self._address}: {body.message}", body.leader)
             raise error_from(body.code, body.message)
         return body
+
+
+def closing(why: str) -> bytes:
+    """The reason in a close frame. What is too long is cut between two words, and says so: half of
+    a command or a path helps nobody. Pure."""
+    whole = why.encode()
+    if len(whole) <= MAX_CLOSE_BYTES:
+        return whole
+    room = MAX_CLOSE_BYTES - len(_CUT.encode())
+    # Not cut within a character either, where one word is as long.
+    head = whole[:room].decode(errors="ignore")
+    return f"{head.rpartition(' ')[0] or head}{_CUT}".encode()
 
 
 async def _unless_silent(
