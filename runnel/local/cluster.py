@@ -351,7 +351,14 @@ class ClusterDaemons:
         sc_alive = any(
             runs_with(state.processes.get(one.name), self.data_dir) for one in plan.controllers
         )
-        unknown = "unknown: no SC answers" if sc_alive else "unknown: the SC is stopped"
+        silent = "unknown: no SC answers" if sc_alive else "unknown: the SC is stopped"
+
+        def resolution(spu: str) -> str:
+            if resolutions is None:
+                return silent
+            # After a restore of a backup from before it was there, for example.
+            return resolutions.get(spu, "unknown: the SC knows no SPU of this name")
+
         return {
             "cluster": plan.cluster,
             "address": plan.sc_address,
@@ -361,7 +368,7 @@ class ClusterDaemons:
             "dashboard": [daemon(plan.dashboard, "running")] if plan.with_dashboard else [],
             "sc": [daemon(one, roles.get(one.name, "does not answer")) for one in plan.controllers],
             "spus": [
-                row(s.spu_id, s.name, s.ports, s.process, (resolutions or {}).get(s.name, unknown))
+                row(s.spu_id, s.name, s.ports, s.process, resolution(s.name))
                 for s in self.directory.spus()
             ],
         }

@@ -413,11 +413,13 @@ def check_disk(spu: Spu, cluster_uid: str) -> Check | None:
 
 
 def _directories(spu: Spu) -> Iterator[Path]:
-    """The possible log directories of an SPU: the one in its spec, and those of local clusters."""
-    if spu.spec.storage.log_dir is not None:
-        yield Path(spu.spec.storage.log_dir)
+    """The possible log directories of an SPU: that of its spec, and that in each local cluster,
+    where the one of the spec is below the directory of all SPUs unless it is absolute."""
+    log_dir = spu.spec.storage.log_dir
+    if log_dir is not None:
+        yield Path(log_dir)
     for local in local_data_dirs():
-        yield Path(local, "spus", spu.name)
+        yield Path(local, "spus", spu.name if log_dir is None else log_dir)
 
 
 def _space(spu: Spu, directory: Path) -> Check:

@@ -418,6 +418,21 @@ def test_disk(
     assert (found.result, said in found.detail) == (result, True)
 
 
+def test_given_an_spu_of_a_local_cluster_with_a_directory_of_its_own_then_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNEL_HOME", str(tmp_path))
+    place = tmp_path / "local" / "spus" / "elsewhere"
+    place.mkdir(parents=True)
+    identity = {"clusterUid": CLUSTER_UID, "spuId": SPU_ID}
+    (place / "identity.json").write_text(json.dumps(identity))
+    spu = runnel.Spu("third-60", SPU_ID, storage={"log_dir": "elsewhere"})
+    assert isinstance(spu, Spu)
+    found = check_disk(spu, CLUSTER_UID)
+    assert found is not None
+    assert found.check == "disk third-60"
+
+
 @pytest.mark.parametrize(
     "identity",
     [
