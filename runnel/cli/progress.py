@@ -65,6 +65,17 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
         thread.join()
 
 
+@contextmanager
+def going_on(text: str) -> Iterator[None]:
+    """Say, where Ctrl-C or SIGTERM ends the block, that what it waits for goes on, and what ends
+    that."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(text)
+        raise
+
+
 def _print(lines: Lines, ended: threading.Event) -> None:
     began = time.monotonic()
     while not ended.wait(_LOOK_S):

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from runnel.cli.connection import administered
-from runnel.cli.progress import progress
+from runnel.cli.progress import going_on, progress
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError
 from schemas.objects.spu import Spu
 
@@ -29,7 +29,8 @@ def drain(
             return
         deadline = time.monotonic() + timeout_s
         said = "it begins"
-        with progress(f"draining {name}") as update:
+        goes_on = f"spu {name!r} goes on draining; see: runnel get spu {name}; {_to_end(name)}"
+        with going_on(goes_on), progress(f"draining {name}") as update:
             while time.monotonic() < deadline:
                 try:
                     found = cluster.get(Spu.PLURAL, name)
@@ -47,9 +48,13 @@ def drain(
                 update(f"draining {name}: {said}")
                 time.sleep(_LOOK_S)
     raise DeadlineExceededError(
-        f"spu {name!r} is not drained after {timeout_s:g} s, and goes on draining: {said}; to have"
-        f" it keep its replicas: runnel spu drain {name} --cancel"
+        f"spu {name!r} is not drained after {timeout_s:g} s, and goes on draining: {said};"
+        f" {_to_end(name)}"
     )
+
+
+def _to_end(name: str) -> str:
+    return f"to have it keep its replicas: runnel spu drain {name} --cancel"
 
 
 def _what_next(spu: Spu) -> str:

@@ -10,8 +10,9 @@ import typer
 
 from runnel.cli.arguments import ScOption
 from runnel.cli.connection import administered
-from runnel.cli.progress import progress
+from runnel.cli.progress import going_on, progress
 from runnel.cli.render import count
+from runnel.local.signals import shielded
 from schemas.errors import DeadlineExceededError, RetryableError
 from schemas.objects.metadata import Metadata
 from schemas.objects.rebalance import (
@@ -57,11 +58,16 @@ def rebalance(
     with administered(sc) as cluster:
         cluster.create(wanted)
         if dry_run:
-            status = _until(cluster, name, RebalanceResolution.PLANNED, _PLAN_S)
-            cluster.delete(Rebalance.PLURAL, name)
+            try:
+                status = _until(cluster, name, RebalanceResolution.PLANNED, _PLAN_S)
+            finally:
+                with shielded():
+                    cluster.delete(Rebalance.PLURAL, name)
             _show(status)
         elif wait:
-            _until(cluster, name, RebalanceResolution.DONE, timeout)
+            goes_on = f"{name} goes on; see: runnel get rebalances; {_to_end(name)}"
+            with going_on(goes_on):
+                _until(cluster, name, RebalanceResolution.DONE, timeout)
             cluster.delete(Rebalance.PLURAL, name)
             print(
                 "balanced: SPUs hold equally many replicas as far as these may move, and lead as"
@@ -93,9 +99,15 @@ def _until(
             update(f"rebalancing: {said}")
             time.sleep(_LOOK_S)
     raise DeadlineExceededError(
-        f"{name} is not {wanted.value} after {timeout_s:g} s, and goes on: {said}; to end it:"
-        f" runnel delete rebalance {name}"
+        f"{name} is not {wanted.value} after {timeout_s:g} s"
+        + ("" if wanted is RebalanceResolution.PLANNED else ", and goes on")
+        + f": {said}"
+        + ("" if wanted is RebalanceResolution.PLANNED else f"; {_to_end(name)}")
     )
+
+
+def _to_end(name: str) -> str:
+    return f"to end it: runnel delete rebalance {name}"
 
 
 def _show(status: RebalanceStatus) -> None:

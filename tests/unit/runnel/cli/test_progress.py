@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from runnel.cli import progress as module
-from runnel.cli.progress import AGAIN_S, QUIET_S, Lines, progress
+from runnel.cli.progress import AGAIN_S, QUIET_S, Lines, going_on, progress
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,13 @@ def test_given_no_terminal_then_lines_on_standard_error_until_it_ends(
     assert said == ["waiting for a", "a is pending"]
     assert "progress" not in [thread.name for thread in threading.enumerate()]
     assert capsys.readouterr().out == ""
+
+
+def test_given_an_interrupt_then_what_goes_on_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(KeyboardInterrupt), going_on("the drain goes on"):
+        raise KeyboardInterrupt
+    with going_on("the next one goes on"):
+        pass
+    assert capsys.readouterr().err == "the drain goes on\n"
