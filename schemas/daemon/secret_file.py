@@ -6,11 +6,11 @@ starts (`sc.provisioning.local`), ``runnel spu secret`` for others.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Final
 
+from schemas.daemon.files import replace_text
 from schemas.errors import InvalidRequestError
 
 #: In the log directory of the SPU.
@@ -44,15 +44,7 @@ def read_secret(file: Path) -> str | None:
 def write_secret(file: Path, secret: str) -> None:
     """Replace the secret in a file; after a crash it holds the old one or the new one.
 
-    Raises OSError.
+    Raises OSError; nothing unfinished is left then.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.tmp")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as opened:
-        opened.write(secret + "\n")
-        opened.flush()
-        os.fsync(opened.fileno())
-    temporary.replace(file)
+    replace_text(file, secret + "\n", mode=0o600, unfinished=file.with_name(f".{file.name}.tmp"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from schemas.daemon.files import write_json
+from schemas.daemon.secret_file import write_secret
 
 
 def mode(path: Path) -> int:
@@ -68,3 +71,34 @@ def test_given_names_that_differ_before_the_last_dot_then_they_do_not_meet(tmp_p
         "b.process",
         "a",
     }
+
+
+@pytest.mark.parametrize("step", ["fsync", "fchmod"])
+@pytest.mark.parametrize("write", [write_json, write_secret])
+def test_given_a_full_disk_then_the_file_stays_alone_and_the_error_names_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[Path, str], None],
+    step: str,
+) -> None:
+    file = tmp_path / "x.json"
+    write(file, "s" * 43)
+    before = file.read_bytes()
+
+    def full(*_: object) -> None:
+        # As a write says it: without a file.
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(OSError, match=f"No space left on device: '{file}'$"):
+        write(file, "t" * 43)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_given_a_name_that_cannot_be_taken_then_nothing_unfinished_is_left(tmp_path: Path) -> None:
+    taken = tmp_path / "x.json"
+    taken.mkdir()
+    with pytest.raises(IsADirectoryError, match=str(taken)):
+        write_json(taken, {})
+    assert list(tmp_path.iterdir()) == [taken]
