@@ -35,6 +35,7 @@ from schemas.errors import (
     NotFoundError,
     RetryableError,
     RunnelError,
+    StorageFailedError,
     UnreachableError,
 )
 from schemas.objects.spu import CONNECTED
@@ -138,8 +139,9 @@ class ClusterDaemons:
         False if everything ran already, and is online. Raises ConflictError (a port is in use, it
         runs with other settings, or the KV holds another cluster of this name), UnreachableError (a
         daemon died, with the end of its log), DeadlineExceededError, NotFoundError (no program
-        etcd). Raises IncompleteError if some SPUs did not come although the cluster has been
-        started before; the others run on then, and the SC goes on trying to start those.
+        etcd), StorageFailedError (a file cannot be written). Raises IncompleteError if some SPUs
+        did not come although the cluster has been started before; the others run on then, and the
+        SC goes on trying to start those.
         """
         self.directory.check()
         with self.directory.exclusive():
@@ -191,7 +193,10 @@ class ClusterDaemons:
                     spus = filter(self.directory.runs, self.directory.spus())
                     stop(s.process for s in spus if s.name not in running)
                     if before is not None:
-                        self.directory.save(replace(before, processes=alive))
+                        # On a full disk what is there stays: processes that ended are known as
+                        # such, and the first error says what to do.
+                        with suppress(StorageFailedError):
+                            self.directory.save(replace(before, processes=alive))
                     else:
                         self.directory.remove_new(there)
                         self.directory.forget()
@@ -254,6 +259,8 @@ class ClusterDaemons:
             done = [one.name for one in missing]
             for name in order_of(_sc_roles(plan), running):
                 progress(f"restarting {name}")
+                # As a trial: one that is stopped while nothing can be written stays away.
+                self.directory.save(self.require())
                 stop([running[name]])
                 again = [one for one in plan.controllers if one.name == name]
                 self._bring_up(plan, again, progress)
@@ -274,7 +281,10 @@ class ClusterDaemons:
     # -- stop, delete, look ---------------------------------------------------------------------
 
     def stop(self) -> list[str]:
-        """Stop the running daemons; the data stays. Gives the names of those that were stopped."""
+        """Stop the running daemons; the data stays. Gives the names of those that were stopped.
+
+        Raises StorageFailedError, when all have stopped, if that cannot be written down.
+        """
         self.require()
         with self.directory.exclusive():
             return self._stop()
@@ -288,7 +298,9 @@ class ClusterDaemons:
         self.require_something()
         with self.directory.exclusive():
             plan = (self.load() or ClusterState()).plan(self.data_dir)
-            self._stop()
+            # A full disk takes no state, and gets room by what follows.
+            with suppress(StorageFailedError):
+                self._stop()
             if plan.kv not in OWN_KVS and not keep_objects:
                 try:
                     offline_admin.erase_kv(plan.kv_url, plan.cluster)
@@ -316,9 +328,15 @@ class ClusterDaemons:
         spus = {s.name: s.process for s in self.directory.spus() if self.directory.runs(s)}
         stop(spus.values())
         stop(process for name, process in alive.items() if name.startswith("etcd-"))
+        stopped = [*sorted(alive), *spus]
         if state.processes:
-            self.directory.save(replace(state, processes={}))
-        return [*sorted(alive), *spus]
+            try:
+                self.directory.save(replace(state, processes={}))
+            except StorageFailedError as error:
+                # It names processes that have ended, which does no harm.
+                what = f"{', '.join(stopped)} stopped" if stopped else "nothing runs"
+                raise StorageFailedError(f"{what}, but {error.message}") from error
+        return stopped
 
     def status(self) -> dict[str, Any]:
         """Ids, pids, ports and states of all daemons. Raises NotFoundError."""

@@ -7,7 +7,7 @@ again afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,13 @@ from runnel.local.starting import Progress, Startup
 from runnel.local.state import ClusterState
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.process import stop, until_ended
-from schemas.errors import ConflictError, InvalidRequestError, RunnelError, error_from
+from schemas.errors import (
+    ConflictError,
+    InvalidRequestError,
+    RunnelError,
+    StorageFailedError,
+    error_from,
+)
 
 
 def migrate(cluster: ClusterDaemons, kv: str, progress: Progress) -> dict[str, Any] | None:
@@ -63,7 +69,9 @@ def migrate(cluster: ClusterDaemons, kv: str, progress: Progress) -> dict[str, A
         except BaseException as error:
             with shielded():
                 stop(helper.started)
-                cluster.directory.save(replace(state, processes=ran))
+                # A full disk is no reason to go on without an SC.
+                with suppress(StorageFailedError):
+                    cluster.directory.save(replace(state, processes=ran))
                 if any(name.startswith("sc-") for name in ran):
                     try:
                         cluster.start_again(old, progress)
@@ -165,7 +173,8 @@ def _started_kv(
         if not stays:
             with shielded():
                 stop(helper.started)
-                cluster.directory.save(replace(state, processes=ran))
+                with suppress(StorageFailedError):
+                    cluster.directory.save(replace(state, processes=ran))
 
 
 def _both(error: BaseException, again: RunnelError) -> RunnelError:

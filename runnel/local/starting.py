@@ -15,7 +15,8 @@ from runnel.admin.one_shot import OneShotCalls
 from runnel.local.etcd import find_etcd, warning_about
 from runnel.local.plan import DASHBOARD, HOST, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free, start_daemon
-from runnel.local.state import ClusterState, DataDirectory
+from runnel.local.state import ClusterState, DataDirectory, cannot_write
+from schemas.daemon.files import replace_text
 from schemas.daemon.process import ProcessId, is_alive
 from schemas.daemon.trouble import last_trouble
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
@@ -80,7 +81,8 @@ class Startup:
 
     def bring_up(self, missing: list[Daemon]) -> None:
         """Start the missing daemons, and wait for all. Raises RunnelError with the last trouble
-        that a dead daemon logged, DeadlineExceededError, NotFoundError for a missing program."""
+        that a dead daemon logged, StorageFailedError for a file that cannot be written,
+        DeadlineExceededError, NotFoundError for a missing program."""
         with self._limit():
             self._bring_up(OneShotCalls(self._plan.sc_address, "runnel cluster start"), missing)
 
@@ -150,14 +152,17 @@ class Startup:
 
     def _launch(self, daemon: Daemon) -> None:
         self._begin(f"starting {daemon.name}")
-        if daemon.program != "dashboard":
-            (self._directory.path / daemon.name).mkdir(mode=0o700, parents=True, exist_ok=True)
         config = self._directory.config_file(daemon.name)
-        # For this user only: a KV's URL may hold a password.
-        config.touch(0o600)
-        config.chmod(0o600)
-        config.write_text(yaml.safe_dump(daemon.config, sort_keys=False))
         log = self._directory.log_file(daemon.name)
+        try:
+            if daemon.program != "dashboard":
+                (self._directory.path / daemon.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            # For this user only: a KV's URL may hold a password.
+            replace_text(config, yaml.safe_dump(daemon.config, sort_keys=False), mode=0o600)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
+        except OSError as error:
+            raise cannot_write(Path(error.filename or config), error) from error
         self._log_begins[daemon.name] = _size(log)
         process = start_daemon(daemon, config, log)
         self.started.append(process)

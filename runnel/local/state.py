@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -24,7 +25,7 @@ from runnel.local.plan import (
 )
 from schemas.daemon.files import write_json
 from schemas.daemon.process import ProcessId, processes_of, runs_with, spu_processes
-from schemas.errors import ConflictError, InvalidRequestError
+from schemas.errors import ConflictError, InvalidRequestError, StorageFailedError
 
 LOCK = "lock"
 LOGS = "logs"
@@ -117,14 +118,18 @@ class DataDirectory:
         return f"{self.path} cannot hold a cluster: {file} is a file; name a directory"
 
     def save(self, state: ClusterState) -> None:
-        """Save the state, readable by this user only, because a KV's URL may hold a password."""
+        """Save the state, readable by this user only, because a KV's URL may hold a password.
+        Raises StorageFailedError."""
         saved = asdict(state)
         if state.dashboard:
             # Versions without a dashboard read the file, too.
             del saved["dashboard"]
         if state.scs == DEFAULT_SCS:
             del saved["scs"]
-        write_json(self._state_file, saved, mode=0o600)
+        try:
+            write_json(self._state_file, saved, mode=0o600)
+        except OSError as error:
+            raise cannot_write(self._state_file, error) from error
 
     def forget(self) -> None:
         self._state_file.unlink(missing_ok=True)
@@ -223,6 +228,15 @@ class DataDirectory:
         return self.path / LOGS / f"{daemon}.log"
 
 
+def cannot_write(path: Path, error: OSError) -> StorageFailedError:
+    """The error for a user who can make that a file of the cluster can be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    todo = "make room on its disk" if full else "mend that"
+    return StorageFailedError(
+        f"{path} cannot be written: {error.strerror or error}; {todo}, and repeat the command"
+    )
+
+
 def remove(path: Path) -> None:
     """Remove a file, or a directory with all that is in it; of a link only the link."""
     if path.is_dir() and not path.is_symlink():
@@ -233,5 +247,7 @@ def remove(path: Path) -> None:
 
 def is_ours(name: str) -> bool:
     """Whether a name in a data directory belongs to a local cluster."""
-    pattern = r"cluster\.(json|tmp)|lock|logs|spus|(sc|etcd)-\d+(\.yaml)?|dashboard\.yaml"
+    pattern = (
+        r"cluster\.(json|tmp)|lock|logs|spus|(sc|etcd)-\d+(\.(yaml|tmp))?|dashboard\.(yaml|tmp)"
+    )
     return bool(re.fullmatch(pattern, name))

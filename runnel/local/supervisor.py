@@ -24,7 +24,7 @@ from runnel.local.cluster import ClusterDaemons
 from runnel.local.processes import free_base_port
 from runnel.local.signals import shielded
 from runnel.local.starting import without_logs
-from schemas.errors import ConflictError, NotFoundError, RunnelError
+from schemas.errors import ConflictError, NotFoundError, RunnelError, StorageFailedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ def _run(daemons: ClusterDaemons, order: Order) -> None:
         raise
     finally:
         if ours:
-            with shielded(), suppress(NotFoundError):
+            # They have stopped, too, if that cannot be written down.
+            with shielded(), suppress(NotFoundError, StorageFailedError):
                 daemons.stop()
 
 

@@ -36,7 +36,7 @@ from sc.provisioning import Provisioner, SecretIssuer
 from sc.provisioning.crash_loop import CrashLoop
 from sc.store.codec import CONTROLLERS
 from sc.store.view import Provisioned, Provisioning
-from schemas.daemon.files import write_json
+from schemas.daemon.files import replace_text, write_json
 from schemas.daemon.installation import Program, program_command
 from schemas.daemon.logs import get_logger
 from schemas.daemon.process import ProcessId, is_alive, runs_with, spu_processes, started_at, stop
@@ -266,7 +266,7 @@ class LocalProvisioner(Provisioner):
         }
         for directory in (config_file.parent, log_file.parent):
             directory.mkdir(parents=True, exist_ok=True)
-        config_file.write_text(yaml.safe_dump(config, sort_keys=False))
+        replace_text(config_file, yaml.safe_dump(config, sort_keys=False))
         with log_file.open("ab") as output:
             managed.child = subprocess.Popen(
                 program_command(Program.SPU, "-c", str(config_file)),

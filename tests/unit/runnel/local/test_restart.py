@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from runnel.local.cluster import ClusterDaemons
 from runnel.local.plan import ClusterPlan, Daemon
 from runnel.local.state import ClusterState
 from schemas.daemon.process import ProcessId
+from schemas.errors import StorageFailedError
 
 RUNS = ProcessId(1, "now")
 
@@ -59,3 +62,23 @@ def test_what_does_not_run_is_started_first(
     missing = [name for step in order if isinstance(step, list) for name in step]
     assert cluster.restart(lambda _: None) == [*missing, "spu-0"]
     assert FakeStartup.done == order
+
+
+def test_given_a_full_disk_then_no_sc_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_processes: object) -> None:
+        raise AssertionError("it could not be started again")
+
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ClusterState, "alive", lambda *_: {"sc-0": RUNS})
+    monkeypatch.setattr(cluster_module, "require_kv", lambda _: None)
+    monkeypatch.setattr(cluster_module, "_sc_roles", lambda _: {"sc-0": "leader"})
+    monkeypatch.setattr(cluster_module, "stop", stop)
+    cluster = ClusterDaemons(tmp_path)
+    cluster.directory.save(ClusterState.of(ClusterPlan(tmp_path), {}))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageFailedError, match=f"^{tmp_path / 'cluster.json'} cannot be written"):
+        cluster.restart(lambda _: None)
