@@ -16,7 +16,12 @@ from runnel.admin.one_shot import OneShotCalls
 from runnel.local.starting import Progress
 from runnel.local.state import DataDirectory, SpuProcess
 from schemas.daemon.process import ProcessId, stop
-from schemas.errors import ConflictError, DeadlineExceededError, RetryableError
+from schemas.errors import (
+    DeadlineExceededError,
+    RetryableError,
+    StorageFailedError,
+    UnreachableError,
+)
 from schemas.objects.partition import Partition, is_led, is_under_replicated
 from schemas.objects.spu import CONNECTED, Spu
 
@@ -26,22 +31,24 @@ WHOLE_S: Final = 600.0
 _LIVE: Final = 2
 #: How often it is looked.
 _LOOK_S: Final = 0.1
-#: What an SC tells beside its health if its KV is to blame.
-_KV_TROUBLE: Final = frozenset({"kvAwayMs", "kvUnwritable"})
+#: What an SC tells beside its health if its KV is to blame, and the error that this is here.
+_KV_TROUBLE: Final = {"kvAwayMs": UnreachableError, "kvUnwritable": StorageFailedError}
 
 
 def require_kv(controllers: Mapping[str, OneShotCalls]) -> None:
-    """Raises ConflictError if an SC says that its KV is away or takes no writes: an SC that is
-    stopped then cannot start again. One that says nothing may need just that."""
+    """Raises UnreachableError if an SC says that its KV is away, StorageFailedError if it takes no
+    writes: an SC that is stopped then cannot start again. One that says nothing may need just
+    that."""
     for name, client in controllers.items():
         try:
             client.call("GET", HEALTH)
         except RetryableError as error:
-            if error.details.keys() & _KV_TROUBLE:
-                raise ConflictError(
-                    f"{name}: {error.message}; it could not start again: mend that, and repeat the"
-                    " command"
-                ) from error
+            for trouble, kind in _KV_TROUBLE.items():
+                if trouble in error.details:
+                    raise kind(
+                        f"{name}: {error.message}; it could not start again: mend that, and repeat"
+                        " the command"
+                    ) from error
 
 
 def restart_spus(directory: DataDirectory, client: OneShotCalls, progress: Progress) -> list[str]:

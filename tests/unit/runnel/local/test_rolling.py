@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from runnel.admin.one_shot import OneShotCalls
+from runnel.cli.failure import EXIT_FAILED, EXIT_UNREACHABLE, exit_code
 from runnel.local import rolling
 from runnel.local.rolling import order_of, require_kv, restart_spus
 from runnel.local.state import DataDirectory, SpuProcess
 from schemas.daemon.process import ProcessId
 from schemas.errors import (
-    ConflictError,
     DeadlineExceededError,
     NotReadyError,
     RunnelError,
@@ -41,16 +41,22 @@ def health(error: RunnelError | None) -> dict[str, OneShotCalls]:
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "code"),
     [
-        NotReadyError("the SC has not reached its KV for 12 s", kvAwayMs=12_000),
-        NotReadyError("etcd is full", kvUnwritable=True),
+        (
+            NotReadyError("the SC has not reached its KV for 12 s", kvAwayMs=12_000),
+            EXIT_UNREACHABLE,
+        ),
+        (NotReadyError("etcd is full", kvUnwritable=True), EXIT_FAILED),
     ],
     ids=["away", "full"],
 )
-def test_given_a_kv_that_takes_nothing_then_nothing_is_restarted(error: RunnelError) -> None:
-    with pytest.raises(ConflictError, match=rf"^sc-0: {error.message}; it could not start again"):
+def test_given_a_kv_that_takes_nothing_then_nothing_is_restarted(
+    error: RunnelError, code: int
+) -> None:
+    with pytest.raises(RunnelError, match=rf"^sc-0: {error.message}; it could not start") as failed:
         require_kv(health(error))
+    assert exit_code(failed.value) == code
 
 
 @pytest.mark.parametrize(
