@@ -30,6 +30,8 @@ PARTITIONS_TIMEOUT_S: Final = 20.0
 ONLINE_TIMEOUT_S: Final = START_TIMEOUT_S - PARTITIONS_TIMEOUT_S
 #: How long a start without some SPUs waits for partitions: those that only they hold never come.
 REDUCED_TIMEOUT_S: Final = 5.0
+#: How long a start waits for the next SPU to move to another port.
+MOVE_TIMEOUT_S: Final = 30.0
 #: How long an SPU may be in trouble before the start gives up.
 TROUBLE_S: Final = 3.0
 POLL_S: Final = 0.05
@@ -70,6 +72,8 @@ class Startup:
         self._state = state
         self._progress = progress
         self._doing = "starting"
+        # The SPUs that came.
+        self._came: frozenset[str] = frozenset()
         # The size of each daemon's log when it was started here.
         self._log_begins: dict[str, int] = {}
         self._deadline = time.monotonic() + START_TIMEOUT_S
@@ -141,6 +145,7 @@ class Startup:
         self._ask_for_spus(client)
         self._begin("waiting for the SPUs")
         self._until_online(client)
+        self._until_moved(client)
         self._begin("waiting for the partitions")
         self._until_led(client)
 
@@ -252,6 +257,7 @@ class Startup:
             items = (client.call("GET", "/v1/spus"))["items"]
             spus = [Spu.model_validate(item) for item in items]
             online = {s.name for s in spus if s.status.resolution in CONNECTED}
+            self._came = frozenset(names & online)
             if names <= online:
                 return
             now = time.monotonic()
@@ -277,6 +283,46 @@ class Startup:
         if said and said not in why:
             lines.append(f"  it logged last: {said}")
         return "\n".join([*lines, f"  its log is {self._directory.log_file(name)}"])
+
+    def _until_moved(self, client: OneShotCalls) -> None:
+        """Wait until the SPUs that came serve at the ports of the plan.
+
+        Those of a cluster that has other ports now move there one after the other, each when all
+        replicas are live. That may have to wait for something else: after `MOVE_TIMEOUT_S` without
+        another one that has moved, `notes` says so.
+        """
+        moving = self._at_other_ports()
+        while moving:
+            self._begin(f"waiting for {', '.join(sorted(moving))} to move to other ports")
+            patience = time.monotonic() + MOVE_TIMEOUT_S
+            self._deadline = patience + START_TIMEOUT_S
+            while moving <= (left := self._still_moving(client, moving)):
+                self._check_alive()
+                if time.monotonic() > patience:
+                    self.notes.append(
+                        f"still moving to the ports from {self._plan.base_port}, one after the"
+                        f" other: {', '.join(sorted(moving))}; see: runnel cluster status"
+                    )
+                    return
+                self._pause()
+            moving = left
+
+    def _still_moving(self, client: OneShotCalls, moving: set[str]) -> set[str]:
+        """Which of these SPUs do not serve at their ports of the plan yet."""
+        items = (client.call("GET", "/v1/spus"))["items"]
+        spus = map(Spu.model_validate, items)
+        online = {s.name for s in spus if s.status.resolution in CONNECTED}
+        return moving & (self._at_other_ports() | (moving - online))
+
+    def _at_other_ports(self) -> set[str]:
+        """The SPUs that came, and were last started at other ports than those of the plan."""
+        plan = self._plan
+        wanted = {f"{SPU_GROUP}-{i}": plan.spu_ports(i) for i in range(self.spus)}
+        return {
+            spu.name
+            for spu in self._directory.spus()
+            if spu.name in self._came and spu.ports and spu.ports != wanted[spu.name]
+        }
 
     def _until_led(self, client: OneShotCalls) -> None:
         """Wait until every partition that only these SPUs hold is online.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,68 @@ def test_a_first_start_and_one_without_any_spu_fail(
 
 def test_a_start_in_which_all_come_misses_none(plan: ClusterPlan) -> None:
     assert asyncio.run(_start(plan, (0, 1), None, again=True)).absent == []
+
+
+class MovingSc:
+    """An SC that restarts spu-1 at other ports: the next step each time that it is asked for SPUs."""
+
+    def __init__(self, plan: ClusterPlan, steps: list[tuple[ClusterPlan, SpuResolution]]) -> None:
+        self.steps = steps
+        self._plan = plan
+        self._write(0, plan)
+        self._write(1, steps[0][0])
+
+    def _write(self, number: int, plan: ClusterPlan) -> None:
+        file = self._plan.data_dir / "spus" / f"spu-{number}.process.json"
+        file.parent.mkdir(exist_ok=True)
+        process = {"pid": 1, "started": "now"}
+        ports = plan.spu_ports(number)
+        file.write_text(json.dumps({"spuId": number, "process": process, "ports": ports}))
+
+    def call(self, _method: str, path: str, body: object = None) -> Any:
+        if path == "/health":
+            return {"revision": 7}
+        if path == "/v1/spugroups/spu":
+            return self._plan.spu_group.to_json()
+        if path == "/v1/partitions":
+            return {"items": []}
+        plan, resolution = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        self._write(1, plan)
+        states = (SpuResolution.ONLINE, resolution)
+        spus = [_spu(number, SpuStatus(resolution=one)) for number, one in enumerate(states)]
+        return {"items": [spu.to_json() for spu in spus]}
+
+
+def _start_at_other_ports(
+    plan: ClusterPlan, sc: MovingSc, monkeypatch: pytest.MonkeyPatch
+) -> Startup:
+    monkeypatch.setattr(starting, "OneShotCalls", lambda *_: sc)
+    startup = Startup(DataDirectory(plan.data_dir), plan, ClusterState.of(plan, {}), lambda _: None)
+    startup.again = True
+    startup.bring_up([])
+    return startup
+
+
+def test_a_start_at_other_ports_ends_when_all_spus_serve_there(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = replace(plan, base_port=plan.base_port + 100)
+    last = (plan, SpuResolution.ONLINE)
+    steps = [(before, SpuResolution.ONLINE)] * 2 + [(plan, SpuResolution.OFFLINE)] * 2 + [last]
+    sc = MovingSc(plan, steps)
+    assert _start_at_other_ports(plan, sc, monkeypatch).notes == []
+    assert sc.steps == [last]
+
+
+def test_a_start_at_other_ports_says_that_an_spu_does_not_move_yet(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "MOVE_TIMEOUT_S", 0.1)
+    before = replace(plan, base_port=plan.base_port + 100)
+    sc = MovingSc(plan, [(before, SpuResolution.ONLINE)])
+    (note,) = _start_at_other_ports(plan, sc, monkeypatch).notes
+    said = f"still moving to the ports from {plan.base_port}, one after the other: spu-1; "
+    assert note.startswith(said)
 
 
 def test_a_start_whose_sc_never_answers_ends(
