@@ -22,7 +22,7 @@ from schemas.daemon.trouble import last_trouble
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import CONNECTED, Spu
-from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.spu_group import CHANGED, SpuGroup, SpuGroupResolution
 
 START_TIMEOUT_S: Final = 60.0
 PARTITIONS_TIMEOUT_S: Final = 20.0
@@ -261,7 +261,7 @@ class Startup:
             if names <= online:
                 return
             now = time.monotonic()
-            if status.reason is None:
+            if not _is_trouble(status.reason):
                 patience = now + TROUBLE_S
             in_trouble = now > patience
             if self.again and names & online and (in_trouble or now > deadline):
@@ -370,6 +370,13 @@ def without_logs(message: str) -> str:
     """The message of a start that failed, for a directory that is removed with its logs."""
     lines = [line for line in message.split("\n") if not line.startswith(_LOG_IS)]
     return "\n".join(lines).replace(_LOGS_BY, "")
+
+
+def _is_trouble(reason: str | None) -> bool:
+    """Whether a group says more than that SPUs wait for each other to move to other ports."""
+    if reason is None:
+        return False
+    return not reason.startswith(CHANGED) or f"; {SPU_GROUP}-" in reason
 
 
 def _size(log: Path) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
 
 from sc.controllers.actions import (
     Action,
@@ -33,14 +32,12 @@ from sc.store.view import Provisioning, View
 from schemas.objects.metadata import Metadata
 from schemas.objects.quantities import MAX_NAME_LENGTH
 from schemas.objects.spu import MAX_SPU_ID, Encryption, Spu, SpuSpec, SpuType
-from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus
+from schemas.objects.spu_group import CHANGED, SpuGroup, SpuGroupResolution, SpuGroupStatus
 
 #: Where SPUs of a group reach each other, unless its template says otherwise: they run on one host.
 GROUP_HOST = "localhost"
 #: SPUs that the status of a group names because they wait.
 NAMED = 3
-#: In the reason of a group whose SPUs wait to be restarted.
-CHANGED: Final = "the changed template is not in force yet for"
 #: Ports that an SPU uses from its public one on.
 PORTS = 3
 _NAMESPACE = uuid.UUID("5a2f4a64-93f0-4a0e-8f43-0f4f2c6a3d10")

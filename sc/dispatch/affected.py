@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sc.controllers.actions import Key
 from sc.controllers.membership import segments
-from sc.controllers.spu_group import CHANGED, is_draining, leaving
+from sc.controllers.spu_group import is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.partition import (
     DesiredState,
@@ -18,7 +18,7 @@ from schemas.objects.partition import (
 )
 from schemas.objects.rebalance import Rebalance, RebalanceResolution
 from schemas.objects.spu import Spu
-from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.spu_group import CHANGED, SpuGroup, SpuGroupResolution
 from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,8 @@ from schemas.objects.spu import (
 )
 
 MAX_REPLICAS = 1_000
+#: Begins the reason of a group whose SPUs wait to be restarted.
+CHANGED: Final = "the changed template is not in force yet for"
 
 
 class SpuTemplate(Model):

@@ -18,7 +18,7 @@ from runnel.local.state import ClusterState, DataDirectory
 from schemas.errors import DeadlineExceededError, RunnelError
 from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
-from schemas.objects.spu_group import SpuGroupStatus
+from schemas.objects.spu_group import CHANGED, SpuGroupStatus
 from tests.ports import free_base_port
 
 TROUBLE = "spu-1: its process ended (exit code 1): identity.json is damaged"
@@ -99,14 +99,20 @@ def test_a_start_in_which_all_come_misses_none(plan: ClusterPlan) -> None:
     assert asyncio.run(_start(plan, (0, 1), None, again=True)).absent == []
 
 
-class MovingSc:
-    """An SC that restarts spu-1 at other ports: the next step each time that it is asked for SPUs."""
+#: At which ports an SPU was started last, and what the SC says of it.
+At = tuple[ClusterPlan, SpuResolution]
 
-    def __init__(self, plan: ClusterPlan, steps: list[tuple[ClusterPlan, SpuResolution]]) -> None:
+
+class MovingSc:
+    """An SC that restarts two SPUs at other ports: the next step each time that it is asked for
+    them."""
+
+    def __init__(self, plan: ClusterPlan, steps: list[tuple[At, At]]) -> None:
         self.steps = steps
+        self.reason: str | None = None
         self._plan = plan
-        self._write(0, plan)
-        self._write(1, steps[0][0])
+        for number, (ports, _) in enumerate(steps[0]):
+            self._write(number, ports)
 
     def _write(self, number: int, plan: ClusterPlan) -> None:
         file = self._plan.data_dir / "spus" / f"spu-{number}.process.json"
@@ -119,13 +125,14 @@ class MovingSc:
         if path == "/health":
             return {"revision": 7}
         if path == "/v1/spugroups/spu":
-            return self._plan.spu_group.to_json()
+            status = SpuGroupStatus(reason=self.reason)
+            return self._plan.spu_group.model_copy(update={"status": status}).to_json()
         if path == "/v1/partitions":
             return {"items": []}
-        plan, resolution = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
-        self._write(1, plan)
-        states = (SpuResolution.ONLINE, resolution)
-        spus = [_spu(number, SpuStatus(resolution=one)) for number, one in enumerate(states)]
+        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        for number, (ports, _) in enumerate(step):
+            self._write(number, ports)
+        spus = [_spu(number, SpuStatus(resolution=said)) for number, (_, said) in enumerate(step)]
         return {"items": [spu.to_json() for spu in spus]}
 
 
@@ -142,12 +149,38 @@ def _start_at_other_ports(
 def test_a_start_at_other_ports_ends_when_all_spus_serve_there(
     plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = replace(plan, base_port=plan.base_port + 100)
-    last = (plan, SpuResolution.ONLINE)
-    steps = [(before, SpuResolution.ONLINE)] * 2 + [(plan, SpuResolution.OFFLINE)] * 2 + [last]
+    before = (replace(plan, base_port=plan.base_port + 100), SpuResolution.ONLINE)
+    away, there = (plan, SpuResolution.OFFLINE), (plan, SpuResolution.ONLINE)
+    steps = [(before, before), (before, away), (before, there), *[(away, there)] * 2]
+    steps.append((there, there))
     sc = MovingSc(plan, steps)
     assert _start_at_other_ports(plan, sc, monkeypatch).notes == []
-    assert sc.steps == [last]
+    assert sc.steps == [(there, there)]
+
+
+WAITS = f"{CHANGED} spu-0: waiting until spu-1 is connected"
+
+
+def test_an_spu_that_moves_is_in_no_trouble(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever is in trouble is given up at once.
+    monkeypatch.setattr(starting, "TROUBLE_S", 0.0)
+    monkeypatch.setattr(starting, "ONLINE_TIMEOUT_S", 1_000.0)
+    away, there = (plan, SpuResolution.OFFLINE), (plan, SpuResolution.ONLINE)
+    sc = MovingSc(plan, [(there, away), (there, away), (there, there)])
+    sc.reason = WAITS
+    assert _start_at_other_ports(plan, sc, monkeypatch).absent == []
+
+
+def test_an_spu_in_trouble_is_not_waited_for_because_others_move(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "ONLINE_TIMEOUT_S", 1_000.0)
+    sc = MovingSc(plan, [((plan, SpuResolution.ONLINE), (plan, SpuResolution.OFFLINE))])
+    sc.reason = f"{WAITS}; {TROUBLE}"
+    (absent,) = _start_at_other_ports(plan, sc, monkeypatch).absent
+    assert absent.startswith("spu-1: ")
 
 
 def test_a_start_at_other_ports_says_that_an_spu_does_not_move_yet(
@@ -155,7 +188,8 @@ def test_a_start_at_other_ports_says_that_an_spu_does_not_move_yet(
 ) -> None:
     monkeypatch.setattr(starting, "MOVE_TIMEOUT_S", 0.1)
     before = replace(plan, base_port=plan.base_port + 100)
-    sc = MovingSc(plan, [(before, SpuResolution.ONLINE)])
+    there = (plan, SpuResolution.ONLINE)
+    sc = MovingSc(plan, [(there, (before, SpuResolution.ONLINE))])
     (note,) = _start_at_other_ports(plan, sc, monkeypatch).notes
     said = f"still moving to the ports from {plan.base_port}, one after the other: spu-1; "
     assert note.startswith(said)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from sc.controllers.actions import Key
-from sc.controllers.spu_group import CHANGED
 from sc.dispatch.metadata import MAX_STRANGERS, MetadataDispatcher
 from sc.store.local_store import ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
@@ -15,6 +14,7 @@ from schemas.control.session_end import SessionEnd
 from schemas.ids import PartitionUid, make_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.spu_group import CHANGED
 from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     TERM_1,
