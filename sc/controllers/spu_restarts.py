@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from sc.controllers.live_set import member_health
 from sc.store.view import Liveness, View
-from schemas.objects.partition import Partition, is_under_replicated
+from schemas.objects.partition import Partition, missed
 from schemas.objects.spu import Spu, SpuSpec, SpuType
 
 
@@ -61,7 +61,7 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
     if _relieves(spu.spec, spec):
         return None
     for partition in view.store.partitions_on(spu_id):
-        if is_under_replicated(partition) or not _does_without(view, partition, spu_id, now_ms):
+        if _is_needed(view, partition, spu_id, now_ms):
             return f"all replicas of {partition.name} are live"
     return None
 
@@ -87,8 +87,7 @@ def must_go_on(view: View, spu: Spu, now_ms: int) -> bool:
         return False
     others = (other for other in view.store.objects(Spu) if other.name != spu.name)
     return any(_restarts(view, other, now_ms) for other in others) or any(
-        is_under_replicated(partition)
-        or not _does_without(view, partition, spu.spec.spu_id, now_ms)
+        _is_needed(view, partition, spu.spec.spu_id, now_ms)
         for partition in view.store.partitions_on(spu.spec.spu_id)
     )
 
@@ -119,6 +118,16 @@ def _away_beside(view: View, spu: Spu, now_ms: int) -> Iterator[Spu]:
         held = view.store.partitions_on(spu.spec.spu_id)
         sharing = {i for partition in held for i in partition.spec.holders}
         yield from (other for other in elsewhere if other.spec.spu_id in sharing)
+
+
+def _is_needed(view: View, partition: Partition, spu_id: int, now_ms: int) -> bool:
+    """Whether an SPU must stay for a partition, because another replica of it is not live, or its
+    own is about to be. One that is unfit is no reason: another directory may be what it lacks."""
+    if not _does_without(view, partition, spu_id, now_ms):
+        return True
+    report = view.report(spu_id, partition.uid)
+    unfit = {spu_id} if report is not None and not report.fit else set[int]()
+    return any(i not in unfit for i in missed(partition))
 
 
 def _does_without(view: View, partition: Partition, spu_id: int, now_ms: int) -> bool:

@@ -13,7 +13,6 @@ from schemas.objects.partition import (
     Partition,
     has_lost_leader,
     is_led,
-    is_under_replicated,
     is_writable,
 )
 from schemas.objects.rebalance import Rebalance, RebalanceResolution
@@ -70,7 +69,7 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                     yield from _moving_segment(change, store)
                     yield from _those_that_empty(change, store)
                     yield from _after_move(change, store)
-                    yield from _when_whole(change, store)
+                    yield from _when_others_are_live(change, store)
                 case _:
                     pass
 
@@ -248,14 +247,12 @@ def _waits(store: LocalStore, group: str) -> bool:
     return found is not None and found.status.reason is not None
 
 
-def _when_whole(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
+def _when_others_are_live(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
     """Groups that may wait until the replicas of this partition are live, to restart an SPU."""
     old, new = change.old, change.new
     if not isinstance(old, Partition):
         return
-    if isinstance(new, Partition) and (
-        is_under_replicated(new) or (new.status.lrs, new.spec) == (old.status.lrs, old.spec)
-    ):
+    if isinstance(new, Partition) and ((new.status.lrs, new.spec) == (old.status.lrs, old.spec)):
         return
     spus = (store.spu(spu_id) for spu_id in old.spec.holders)
     groups = {spu.spec.group for spu in spus if spu is not None and spu.spec.group is not None}

@@ -33,7 +33,7 @@ from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.ids import election_term
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition, is_under_replicated
+from schemas.objects.partition import Partition
 
 #: Reports of unknown partitions that are kept in a session.
 MAX_STRANGERS: Final = 100
@@ -115,7 +115,7 @@ class MetadataDispatcher:
             partition = store.partition_by_uid(replica.uid)
             if partition is not None:
                 self._wake(Key("Partition", partition.name), cause)
-        if any(self._is_whole(replica.uid) for replica in report.replicas):
+        if any(self._may_end_a_wait(spu_id, replica) for replica in report.replicas):
             for key in keys_that_wait_for_restarts(store):
                 self._wake(key, cause)
         waiting = {t.uid for t in store.tombstones_of(spu_id)} if report.deleted else set()
@@ -246,9 +246,12 @@ class MetadataDispatcher:
                 if asked is not None and (latest is None or asked.revision < latest):
                     del kept[old.uid]
 
-    def _is_whole(self, uid: str) -> bool:
-        partition = self._view.store.partition_by_uid(uid)
-        return partition is not None and not is_under_replicated(partition)
+    def _may_end_a_wait(self, spu_id: int, replica: ReplicaReport) -> bool:
+        """Whether an SPU may be restarted now: a live replica is there, or its own is unfit."""
+        partition = self._view.store.partition_by_uid(replica.uid)
+        if partition is None:
+            return False
+        return not replica.fit or any(m.spu_id == spu_id for m in partition.status.lrs)
 
     def _wake_session(self, spu_id: int) -> None:
         cause = current_cause()

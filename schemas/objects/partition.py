@@ -140,10 +140,16 @@ def is_writable(partition: Partition) -> bool:
     return status.resolution is PartitionResolution.ONLINE and status.writable is not False
 
 
-def is_under_replicated(partition: Partition) -> bool:
-    """Whether a replica is not live that should be. One that has just been added is not missed."""
+def missed(partition: Partition) -> list[int]:
+    """SPUs whose replicas are not live and should be. One that has just been added is not missed.
+    Pure."""
     spec, live = partition.spec, {member.spu_id for member in partition.status.lrs}
-    return any(i not in live and i not in (spec.joining or ()) for i in spec.replicas)
+    return [i for i in spec.replicas if i not in live and i not in (spec.joining or ())]
+
+
+def is_under_replicated(partition: Partition) -> bool:
+    """Whether a replica is not live that should be."""
+    return bool(missed(partition))
 
 
 class UncleanElection(Model):

@@ -45,11 +45,12 @@ def view(
     ended: dict[str, int] | None = None,
     told: tuple[Spu, ...] = (),
     storages: dict[int, str | None] | None = None,
+    unfit: tuple[int, ...] = (),
     **more: Any,
 ) -> View:
     """``told``: by which specs processes run, where not by those of the objects. ``storages``: by
     SPU, which storage of each partition it reports, where not that of its live replica; None where
-    it has not reported yet."""
+    it has not reported yet. ``unfit``: SPUs whose replicas are unfit."""
     specs = {spu.name: spu.spec for spu in (*spus, *told)}
     provisioned = {
         name: Provisioned(spec, ended_session=(ended or {}).get(name))
@@ -62,7 +63,7 @@ def view(
         session_of(
             i,
             *(
-                report_of(found, i, storage=reported[i])
+                report_of(found, i, storage=reported[i], fit=i not in unfit)
                 for found in partitions
                 if i in found.spec.holders and reported[i] is not None
             ),
@@ -160,6 +161,21 @@ CASES = [
         view(*OLD, objects=(replicated(1, 2, 3),), storages={1: "empty"}),
         (change(ONE), waits("g-2, g-3", "all replicas of t-0 are live")),
         id="given-its-own-replica-is-unfit-then-that-is-no-reason-to-wait",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(2, 3),), unfit=(1,)),
+        (change(ONE), waits("g-2, g-3", "all replicas of t-0 are live")),
+        id="given-its-own-replica-has-left-because-it-is-unfit-then-that-is-no-reason-to-wait",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(2, 3),)),
+        (waits("g-1, g-2, g-3", "all replicas of t-0 are live"),),
+        id="given-its-own-replica-catches-up-then-it-waits",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(2, replicas=(1, 2)),), unfit=(1, 2)),
+        (change(THREE), waits("g-1, g-2", "all replicas of t-0 are live")),
+        id="given-its-own-replica-is-unfit-and-so-is-the-live-one-then-it-waits",
     ),
     pytest.param(
         view(*OLD, ELSEWHERE, told=(ELSEWHERE_BEFORE,), **BESIDE),

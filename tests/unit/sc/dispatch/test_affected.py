@@ -427,8 +427,8 @@ def shared(*live: int, joining: tuple[int, ...] | None = None) -> Partition:
         pytest.param(
             ObjectChanged(shared(1), shared(1, 3)),
             SAYS_WHY,
-            False,
-            id="given-a-replica-still-missing-then-no-group",
+            True,
+            id="given-one-of-two-is-still-missing-then-the-group-that-waits",
         ),
         pytest.param(
             ObjectChanged(shared(1, 2, 3), shared(1, 2, 3)),

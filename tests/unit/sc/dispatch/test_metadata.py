@@ -181,6 +181,9 @@ def test_given_report_then_a_group_that_waits_for_replicas_is_woken(bench: Bench
     # It has no live replica.
     bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P),)))
     assert bench.keys() == [P_KEY]
+    # Its SPU need not wait for this one.
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P, fit=False),)))
+    assert bench.keys() == [P_KEY, Key("SpuGroup", "waits")]
 
 
 def test_given_another_load_then_the_owner_is_woken(bench: Bench) -> None:
