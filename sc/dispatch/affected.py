@@ -213,6 +213,12 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
     old, new = change.old, change.new
     if not isinstance(old, Partition):
         return
+    if isinstance(new, Partition) and new.spec.moves:
+        # Those that are live no more hold up a move, which a drain may change then.
+        gone = {m.spu_id for m in old.status.lrs} - {m.spu_id for m in new.status.lrs}
+        for spu_id in sorted(gone):
+            if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
+                yield Key("Spu", spu.name)
     if old.spec.moves and not (isinstance(new, Partition) and new.spec.moves):
         yield from _movers(store)
     elif isinstance(new, Partition) and is_led(old.status) != is_led(new.status):

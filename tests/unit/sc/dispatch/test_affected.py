@@ -477,3 +477,23 @@ def test_affected_by_newcomers(
     )
     found = set(affected_keys(ObjectChanged(old, new), store_of(*SPUS_OF_IT, PLACED)))
     assert (Key("Topic", PLACED.name) in found) is wakes
+
+
+@pytest.mark.parametrize(
+    ("joining", "draining", "after", "wakes"),
+    [
+        pytest.param((3,), True, (1,), True, id="given-it-is-live-no-more-then-it-is-looked-at"),
+        pytest.param((3,), True, (1, 2, 3), False, id="given-it-is-live-still-then-not"),
+        pytest.param((3,), False, (1,), False, id="given-it-does-not-drain-then-not"),
+        pytest.param(None, True, (1,), False, id="given-no-move-then-not"),
+    ],
+)
+def test_given_a_move_and_an_spu_that_drains(
+    joining: tuple[int, ...] | None, draining: bool, after: tuple[int, ...], wakes: bool
+) -> None:
+    """Its drain may change a move that it holds up."""
+    spu = spu_of(2)
+    drains = spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+    change = ObjectChanged(shared(1, 2, joining=joining), shared(*after, joining=joining))
+    store = store_of(PLACED, drains if draining else spu)
+    assert (Key("Spu", spu.name) in set(affected_keys(change, store))) is wakes
