@@ -6,9 +6,10 @@ unregistered. The resolution follows the session: ``init`` until the SPU has con
 controller that just started waits for SPUs to come back and while the SPU is suspect
 (`sc.store.suspicions`), ``offline`` after that. A provisioner starts the process of a managed SPU;
 the trouble that it reports is the reason. So is why the SC turned away an SPU that is not
-connected, which other SPUs one that is connected cannot reach, and that its addresses contradict
-each other. A new session first gets everything that the SPU is to hold, then the deletions that
-wait for it. During a recovery, deletions wait, and no process is stopped.
+connected, which other SPUs one that is connected cannot reach, that its addresses contradict each
+other, and what its process waits for before it runs by the spec. A new session first gets
+everything that the SPU is to hold, then the deletions that wait for it. During a recovery,
+deletions wait, and no process is stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
 from sc.controllers.recovery import lost_live_set
 from sc.controllers.spu_group import is_draining
-from sc.controllers.spu_restarts import must_go_on, runs_by
+from sc.controllers.spu_restarts import follows_when, runs_by
 from sc.store.view import Liveness, View
 from schemas.control.messages import Tombstone
 from schemas.objects.spu import Spu, SpuResolution, SpuStatus, SpuType
@@ -48,7 +49,8 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     """Bring one SPU's registration, status and session in line with its object."""
     spu = view.store.get(Spu, key.name)
     registered = view.registered.get(key.name)
-    provision = _provision(view, key.name, spu, now_ms)
+    waits = None if spu is None else follows_when(view, spu, now_ms)
+    provision = _provision(view, key.name, spu, waits, now_ms)
     if spu is None:
         gone = () if registered is None else (UnregisterSpu(key.name, registered),)
         return (*gone, *provision)
@@ -59,7 +61,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         return (UnregisterSpu(key.name, registered), RegisterSpu(spu), *provision)
     draining = drain(view, spu, now_ms) if is_draining(view.store, spu) else None
     actions: list[Action] = [] if draining is None else list(draining.actions)
-    status = _status(view, spu, draining, now_ms)
+    status = _status(view, spu, draining, waits, now_ms)
     if status != spu.status:
         actions.append(WriteStatus(spu, status))
     if (decided_at_ms := view.decided_at_ms((spu.spec.spu_id,), now_ms)) is not None:
@@ -68,7 +70,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     return (*actions, *provision)
 
 
-def _provision(view: View, name: str, spu: Spu | None, now_ms: int) -> tuple[Action, ...]:
+def _provision(
+    view: View, name: str, spu: Spu | None, waits: str | None, now_ms: int
+) -> tuple[Action, ...]:
     """Have a managed SPU's process run by its spec, and that of a deleted one end."""
     if view.provisioning is None:
         return ()
@@ -78,14 +82,19 @@ def _provision(view: View, name: str, spu: Spu | None, now_ms: int) -> tuple[Act
         return () if found is None or view.recovering else (EndSpu(name),)
     if found is not None and runs_by(found.spec) == runs_by(spu.spec):
         return ()
-    if must_go_on(view, spu, now_ms):
+    if waits is not None:
         return (WakeAt(Key("Spu", name), now_ms + LOOK_MS),)
     session = view.sessions.get(spu.spec.spu_id)
     return (ProvisionSpu(spu, None if session is None else session.generation),)
 
 
-def _status(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> SpuStatus:
+def _status(
+    view: View, spu: Spu, draining: Draining | None, waits: str | None, now_ms: int
+) -> SpuStatus:
     status = _connected(view, spu, draining, now_ms)
+    if waits is not None:
+        goes_on = f"its process goes on by another spec than this one until {waits}"
+        status = status.model_copy(update={"reason": _joined(status.reason, goes_on)})
     if draining is None:
         return status
     update = {

@@ -26,7 +26,7 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
-from sc.controllers.spu_restarts import awaited, runs_by
+from sc.controllers.spu_restarts import NAMED, awaited, follows_when, runs_by
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioning, View
 from schemas.objects.metadata import Metadata
@@ -36,8 +36,6 @@ from schemas.objects.spu_group import CHANGED, SpuGroup, SpuGroupResolution, Spu
 
 #: Where SPUs of a group reach each other, unless its template says otherwise: they run on one host.
 GROUP_HOST = "localhost"
-#: SPUs that the status of a group names because they wait.
-NAMED = 3
 #: Ports that an SPU uses from its public one on.
 PORTS = 3
 _NAMESPACE = uuid.UUID("5a2f4a64-93f0-4a0e-8f43-0f4f2c6a3d10")
@@ -72,13 +70,13 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
                 restarts.append(WriteSpuSpec(spu, spec))
     changes, waits = _restart(view, restarts, now_ms)
     actions.extend(changes)
-    waiting = (change.spu.spec.spu_id for change in restarts)
-    if (decided_at_ms := view.decided_at_ms(waiting, now_ms)) is not None:
+    known = (spu.spec.spu_id for spu in view.store.objects(Spu)) if restarts else ()
+    if (decided_at_ms := view.decided_at_ms(known, now_ms)) is not None:
         # Whether they are there is known then, and nothing else may tell.
         actions.append(WakeAt(Key("SpuGroup", group.name), decided_at_ms))
     removals, kept = _end(view, list(existing.values()))
     actions.extend(removals)
-    reason = kept or _both(waits, _trouble(view, group))
+    reason = kept or _all(waits, _goes_on(view, group, now_ms), _trouble(view, group))
     return (*actions, *_set(group, SpuGroupResolution.RESERVED, reason))
 
 
@@ -158,15 +156,29 @@ def _restart(
         now.append(change)
         if connected:
             restarted = spu.name
-    if not left:
-        return now, None
-    more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-    names = ", ".join(left[:NAMED]) + more
-    return now, f"{CHANGED} {names}: waiting until {first}"
+    return now, None if first is None else f"{CHANGED} {_named(left)}: waiting until {first}"
 
 
-def _both(first: str | None, second: str | None) -> str | None:
-    return "; ".join(one for one in (first, second) if one is not None) or None
+def _goes_on(view: View, group: SpuGroup, now_ms: int) -> str | None:
+    """Which processes run by another spec than their SPUs have, and what the first waits for."""
+    waits = {
+        spu.name: why
+        for spu in view.store.spus_of(group.name)
+        if (why := follows_when(view, spu, now_ms)) is not None
+    }
+    if not waits:
+        return None
+    first = next(iter(waits.values()))
+    return f"the spec of the SPU is not in force yet for {_named([*waits])}: waiting until {first}"
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _all(*said: str | None) -> str | None:
+    return "; ".join(one for one in said if one is not None) or None
 
 
 def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:

@@ -8,16 +8,23 @@ replica set may name one that has come back without its data, where the minimum 
 the SPUs report counts, not the set alone. An SPU that is not connected has nothing to wait for: it
 may be the template that keeps it from running. And one that only gets more room, or may send
 faster, does not wait for replicas: they may lack just that.
+
+What it waits for is said together with what a user can do. A replica that never comes back is
+waited for without end: to go on without it might take the last copy out of service.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from sc.controllers.live_set import member_health
 from sc.store.view import Liveness, View
 from schemas.objects.partition import Partition, missed
 from schemas.objects.spu import Spu, SpuSpec, SpuType
+
+#: Other SPUs that the reason of one that waits names.
+NAMED: Final = 3
 
 
 def runs_by(spec: SpuSpec) -> tuple[object, ...]:
@@ -60,36 +67,35 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
         return f"{other.name} is back"
     if _relieves(spu.spec, spec):
         return None
-    for partition in view.store.partitions_on(spu_id):
-        if _is_needed(view, partition, spu_id, now_ms):
-            return f"all replicas of {partition.name} are live"
-    return None
+    return _needed_for(view, spu_id, now_ms)
 
 
-def must_go_on(view: View, spu: Spu, now_ms: int) -> bool:
-    """Whether the process of a managed SPU must not end yet, although it runs by another spec than
-    its object has. A restored KV may name a directory of replicas that the group had before: what
-    was acknowledged since is in the one that the process has. So all go on until the recovery is
-    over, and then one follows the other, as those of a changed template do."""
+def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
+    """What the process of a managed SPU waits for that runs by another spec than its object has;
+    None if there is no such process, or it may end now. A restored KV may name a directory of
+    replicas that the group had before: what was acknowledged since is in the one that the process
+    has. So all go on until the recovery is over, and then one follows the other, as those of a
+    changed template do. It says what a user can do about a wait that may have no end."""
     found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
-    if found is None:
-        return False
+    if found is None or spu.spec.spu_type is not SpuType.MANAGED:
+        return None
+    if runs_by(found.spec) == runs_by(spu.spec):
+        return None
     if view.recovering:
-        return True
+        return "the cluster has recovered"
     match view.liveness(spu.spec.spu_id, now_ms):
         case Liveness.OFFLINE:
-            return False
+            return None
         case Liveness.UNKNOWN:
-            return True
+            return f"{spu.name} is connected"
         case Liveness.ONLINE:
             pass
     if _relieves(found.spec, spu.spec):
-        return False
-    others = (other for other in view.store.objects(Spu) if other.name != spu.name)
-    return any(_restarts(view, other, now_ms) for other in others) or any(
-        _is_needed(view, partition, spu.spec.spu_id, now_ms)
-        for partition in view.store.partitions_on(spu.spec.spu_id)
-    )
+        return None
+    for other in view.store.objects(Spu):
+        if other.name != spu.name and _restarts(view, other, now_ms):
+            return f"{other.name} is back"
+    return _needed_for(view, spu.spec.spu_id, now_ms)
 
 
 def _restarts(view: View, spu: Spu, now_ms: int) -> bool:
@@ -118,6 +124,54 @@ def _away_beside(view: View, spu: Spu, now_ms: int) -> Iterator[Spu]:
         held = view.store.partitions_on(spu.spec.spu_id)
         sharing = {i for partition in held for i in partition.spec.holders}
         yield from (other for other in elsewhere if other.spec.spu_id in sharing)
+
+
+def _needed_for(view: View, spu_id: int, now_ms: int) -> str | None:
+    """For which partition an SPU must stay, until when, and what a user can do if that is never;
+    None if it may be restarted."""
+    for partition in view.store.partitions_on(spu_id):
+        if _is_needed(view, partition, spu_id, now_ms):
+            lacking = _lacking(view, partition, spu_id, now_ms)
+            whys = [_why(view, partition, i, now_ms) for i in lacking[:NAMED]]
+            if len(lacking) > NAMED:
+                whys.append(f"{len(lacking) - NAMED} more are not live")
+            said = ", and ".join(whys) or "its own catches up"
+            return f"all replicas of {partition.name} are live: {said}"
+    return None
+
+
+def _lacking(view: View, partition: Partition, spu_id: int, now_ms: int) -> list[int]:
+    """The other SPUs whose replicas of a partition are not live: newcomers only if no other is."""
+    members = {member.spu_id: member for member in partition.status.lrs}
+    away = [
+        i
+        for i in sorted({*partition.spec.replicas, *members} - {spu_id})
+        if i not in members or not member_health(view, partition.uid, members[i], now_ms).live
+    ]
+    return [i for i in away if i in members or i not in (partition.spec.joining or ())] or away
+
+
+def _why(view: View, partition: Partition, spu_id: int, now_ms: int) -> str:
+    """Why the replica of an SPU is not live, and what a user can do, in words that change only with
+    what wakes those that wait."""
+    spu = view.store.spu(spu_id)
+    if spu is None:
+        return (
+            f"SPU {spu_id} is not registered; register it again, and have others take its replicas:"
+            " runnel spu drain"
+        )
+    match view.liveness(spu_id, now_ms):
+        case Liveness.ONLINE:
+            return f"that of {spu.name} is not; see: runnel describe partition {partition.name}"
+        case Liveness.UNKNOWN:
+            return f"{spu.name} may be about to connect"
+        case Liveness.OFFLINE if spu.spec.drain:
+            return f"{spu.name} is offline, and drains; see: runnel describe spu {spu.name}"
+        case Liveness.OFFLINE:
+            return (
+                f"{spu.name} is offline; bring it back, or have others take its replicas: runnel"
+                f" spu drain {spu.name}"
+            )
 
 
 def _is_needed(view: View, partition: Partition, spu_id: int, now_ms: int) -> bool:

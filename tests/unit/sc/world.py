@@ -281,15 +281,21 @@ class World:
             leads = election_term(report.term) == status.term and report.fit
             if came and leads and report.revision >= partition.revision:
                 wanted = tuple(sorted((*status.lrs, *came), key=lambda m: m.spu_id))
-                change = LrsRequest(
-                    uid=PartitionUid(uid),
-                    term=report.term,
-                    revision=partition.revision,
-                    lrs=wanted,
-                    reason="caught up",
-                )
-                self.ask(session.spu_id, SpuRequest(lrs=(change,)))
+                self.ask_for(partition, wanted)
         return len(self.waiting) > before
+
+    def ask_for(self, partition: Partition, lrs: tuple[LiveReplica, ...]) -> None:
+        """The leader of a partition asks for a live replica set."""
+        leader = partition.status.leader
+        assert leader is not None
+        change = LrsRequest(
+            uid=PartitionUid(partition.uid),
+            term=self.sessions[leader].reports[partition.uid].term,
+            revision=partition.revision,
+            lrs=lrs,
+            reason="caught up",
+        )
+        self.ask(leader, SpuRequest(lrs=(change,)))
 
     def full_pass(self) -> None:
         """What the periodic repair does: look at everything."""

@@ -287,6 +287,13 @@ LATER = WakeAt(MANAGED_KEY, NOW + LOOK_MS)
 SHARED = partition_of("s", 0, (1, 2), leader=1, term=Term(1 << 16), lrs=(live(1),))
 
 
+def goes_on(spu: Spu, until: str, before: str | None = None) -> WriteStatus:
+    """That the process of an SPU runs by another spec, and what it waits for."""
+    reason = f"its process goes on by another spec than this one until {until}"
+    resolution = SpuResolution.ONLINE if before is None else SpuResolution.OFFLINE
+    return becomes(spu, resolution, reason if before is None else f"{before}; {reason}")
+
+
 def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
     """What a provisioner says that runs an SPU by this spec."""
     return {spu.name: Provisioned(spu.spec, trouble)}
@@ -332,12 +339,12 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
                 sessions=[session_of(1)],
                 recovering=1,
             ),
-            (LATER,),
+            (goes_on(ELSEWHERE, "the cluster has recovered"), LATER),
             id="given-a-restored-kv-with-another-spec-then-its-process-goes-on",
         ),
         pytest.param(
             view_of(GROUP, ELSEWHERE, provisioned=runs(MANAGED), recovering=1),
-            (becomes(ELSEWHERE, SpuResolution.OFFLINE, OFFLINE_REASON), LATER),
+            (goes_on(ELSEWHERE, "the cluster has recovered", OFFLINE_REASON), LATER),
             id="given-a-restored-kv-and-it-is-away-then-it-keeps-its-spec",
         ),
         pytest.param(
@@ -352,7 +359,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
                 | {"g-2": Provisioned(member_of(GROUP, 2).spec, ended_session=1)},
                 sessions=[session_of(1), session_of(2)],
             ),
-            (LATER,),
+            (goes_on(ELSEWHERE, "g-2 is back"), LATER),
             id="given-another-one-that-restarts-then-it-follows",
         ),
         pytest.param(
@@ -361,7 +368,14 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
                 provisioned=runs(MANAGED),
                 sessions=[session_of(1, report_of(SHARED, 1))],
             ),
-            (LATER,),
+            (
+                goes_on(
+                    ELSEWHERE,
+                    "all replicas of s-0 are live: SPU 2 is not registered; register it again, and"
+                    " have others take its replicas: runnel spu drain",
+                ),
+                LATER,
+            ),
             id="given-a-replica-beside-its-own-that-is-not-live-then-it-follows",
         ),
         pytest.param(
@@ -378,6 +392,11 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
             view_of(CUSTOM, provisioned=runs(MANAGED), sessions=[session_of(1)]),
             (EndSpu("g-1"),),
             id="given-custom-in-the-place-of-a-managed-one-then-that-ends",
+        ),
+        pytest.param(
+            view_of(CUSTOM, provisioned=runs(ELSEWHERE), sessions=[session_of(1)], recovering=1),
+            (),
+            id="given-custom-in-the-place-of-one-that-ends-later-then-it-waits-for-nothing",
         ),
         pytest.param(
             view_of(GROUP, provisioned=runs(MANAGED)),

@@ -37,6 +37,12 @@ def waits(names: str, what: str, group: SpuGroup = MOVED) -> WriteStatus:
     return becomes(group, RESERVED, text)
 
 
+def are_live(*others: int) -> str:
+    """That replicas are waited for, because these SPUs, which are connected, have none that is."""
+    whys = [f"that of g-{i} is not; see: runnel describe partition t-0" for i in others]
+    return f"all replicas of t-0 are live: {', and '.join(whys) or 'its own catches up'}"
+
+
 def view(
     *spus: Spu,
     online: tuple[int, ...] = IDS,
@@ -99,6 +105,14 @@ BESIDE: dict[str, Any] = {
     "online": (1, 2, 3, 4),
 }
 
+#: A partition that an SPU of nobody here should have.
+WIDE = (replicated(1, 2, 3, replicas=(1, 2, 3, 4)),)
+
+
+def drained(spu: Spu) -> Spu:
+    return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+
+
 CASES = [
     pytest.param(
         view(*OLD),
@@ -112,7 +126,7 @@ CASES = [
     ),
     pytest.param(
         view(*OLD, objects=(replicated(1, 3),)),
-        (waits("g-1, g-2, g-3", "all replicas of t-0 are live"),),
+        (waits("g-1, g-2, g-3", are_live(2)),),
         id="given-a-replica-that-is-not-live-then-none",
     ),
     pytest.param(
@@ -122,7 +136,7 @@ CASES = [
     ),
     pytest.param(
         view(*OLD, objects=(replicated(1, joining=(2, 3)),)),
-        (change(TWO), waits("g-1, g-3", "all replicas of t-0 are live")),
+        (change(TWO), waits("g-1, g-3", are_live(2, 3))),
         id="given-others-that-are-only-added-then-the-last-live-one-waits",
     ),
     pytest.param(
@@ -143,7 +157,7 @@ CASES = [
             objects=(replicated(1, 2, 3),),
             storages={1: "empty"},
         ),
-        (waits("g-2, g-3", "all replicas of t-0 are live"),),
+        (waits("g-2, g-3", are_live(1)),),
         id="given-one-that-is-back-without-its-data-then-the-next-waits-whatever-the-set-says",
     ),
     pytest.param(
@@ -154,28 +168,89 @@ CASES = [
             objects=(replicated(1, 2, 3),),
             storages={1: None},
         ),
-        (waits("g-2, g-3", "all replicas of t-0 are live"),),
+        (waits("g-2, g-3", are_live(1)),),
         id="given-one-that-is-back-and-has-not-reported-its-replica-then-the-next-waits",
     ),
     pytest.param(
         view(*OLD, objects=(replicated(1, 2, 3),), storages={1: "empty"}),
-        (change(ONE), waits("g-2, g-3", "all replicas of t-0 are live")),
+        (change(ONE), waits("g-2, g-3", are_live(1))),
         id="given-its-own-replica-is-unfit-then-that-is-no-reason-to-wait",
     ),
     pytest.param(
         view(*OLD, objects=(replicated(2, 3),), unfit=(1,)),
-        (change(ONE), waits("g-2, g-3", "all replicas of t-0 are live")),
+        (change(ONE), waits("g-2, g-3", are_live(1))),
         id="given-its-own-replica-has-left-because-it-is-unfit-then-that-is-no-reason-to-wait",
     ),
     pytest.param(
         view(*OLD, objects=(replicated(2, 3),)),
-        (waits("g-1, g-2, g-3", "all replicas of t-0 are live"),),
+        (waits("g-1, g-2, g-3", are_live()),),
         id="given-its-own-replica-catches-up-then-it-waits",
     ),
     pytest.param(
         view(*OLD, objects=(replicated(2, replicas=(1, 2)),), unfit=(1, 2)),
-        (change(THREE), waits("g-1, g-2", "all replicas of t-0 are live")),
+        (change(THREE), waits("g-1, g-2", are_live(2))),
         id="given-its-own-replica-is-unfit-and-so-is-the-live-one-then-it-waits",
+    ),
+    pytest.param(
+        view(*OLD, spu_of(4), objects=WIDE),
+        (
+            waits(
+                "g-1, g-2, g-3",
+                "all replicas of t-0 are live: spu-4 is offline; bring it back, or have others take"
+                " its replicas: runnel spu drain spu-4",
+            ),
+        ),
+        id="given-an-spu-that-is-away-then-the-reason-names-it-and-the-way-out",
+    ),
+    pytest.param(
+        view(*OLD, drained(spu_of(4)), objects=WIDE),
+        (
+            waits(
+                "g-1, g-2, g-3",
+                "all replicas of t-0 are live: spu-4 is offline, and drains; see: runnel describe"
+                " spu spu-4",
+            ),
+        ),
+        id="given-it-drains-then-the-reason-says-where-to-look",
+    ),
+    pytest.param(
+        view(*OLD, spu_of(4), objects=WIDE, grace_until_ms=NOW + 1),
+        (
+            WakeAt(KEY, NOW + 1),
+            waits("g-1, g-2, g-3", "all replicas of t-0 are live: spu-4 may be about to connect"),
+        ),
+        id="given-it-is-not-known-whether-it-is-away-then-it-looks-again",
+    ),
+    pytest.param(
+        view(
+            *OLD,
+            *(spu_of(i) for i in range(4, 9)),
+            objects=(replicated(1, 2, 3, replicas=(*IDS, *range(4, 9))),),
+            online=(*IDS, *range(4, 9)),
+        ),
+        (
+            waits(
+                "g-1, g-2, g-3",
+                "all replicas of t-0 are live: "
+                + "".join(
+                    f"that of spu-{i} is not; see: runnel describe partition t-0, and "
+                    for i in (4, 5, 6)
+                )
+                + "2 more are not live",
+            ),
+        ),
+        id="given-many-that-are-not-live-then-three-are-named",
+    ),
+    pytest.param(
+        view(*OLD, objects=(replicated(1, 2, joining=(3,), replicas=(1, 2, 3, 9)),)),
+        (
+            waits(
+                "g-1, g-2, g-3",
+                "all replicas of t-0 are live: SPU 9 is not registered; register it again, and have"
+                " others take its replicas: runnel spu drain",
+            ),
+        ),
+        id="given-a-newcomer-beside-one-that-is-missed-then-that-is-named-alone",
     ),
     pytest.param(
         view(*OLD, ELSEWHERE, told=(ELSEWHERE_BEFORE,), **BESIDE),
@@ -219,7 +294,7 @@ CASES = [
     ),
     pytest.param(
         view(NEW[0], TWO, THREE, ended={"g-1": 0}, objects=(replicated(2, 3),)),
-        (waits("g-2, g-3", "all replicas of t-0 are live"),),
+        (waits("g-2, g-3", are_live(1)),),
         id="given-one-that-is-back-and-not-caught-up-then-the-next-waits",
     ),
     pytest.param(
@@ -258,12 +333,12 @@ CASES = [
     ),
     pytest.param(
         view(*OLD, group=SMALL, objects=(replicated(2, 3),)),
-        (waits("g-1, g-2, g-3", "all replicas of t-0 are live", SMALL),),
+        (waits("g-1, g-2, g-3", are_live(), SMALL),),
         id="given-less-room-then-it-waits-for-replicas",
     ),
     pytest.param(
         view(*OLD, group=FAST, objects=(replicated(2, 3),)),
-        (waits("g-1, g-2, g-3", "all replicas of t-0 are live", FAST),),
+        (waits("g-1, g-2, g-3", are_live(), FAST),),
         id="given-a-lower-rate-then-it-waits-for-replicas",
     ),
     pytest.param(
