@@ -26,7 +26,7 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
-from sc.controllers.spu_restarts import NAMED, awaited, follows_when, runs_by
+from sc.controllers.spu_restarts import NAMED, awaited, follows_when, is_run_by, runs_by
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioning, View
 from schemas.objects.metadata import Metadata
@@ -64,7 +64,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         if spu is None:
             actions.append(CreateSpu(wanted, group))
         elif spu.spec != (spec := wanted.spec.draining_as(spu.spec)):
-            if runs_by(spec) == runs_by(spu.spec):
+            if runs_by(spec) == runs_by(spu.spec) or is_run_by(view, spu.name, spec):
                 actions.append(WriteSpuSpec(spu, spec))
             else:
                 restarts.append(WriteSpuSpec(spu, spec))
@@ -76,7 +76,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         actions.append(WakeAt(Key("SpuGroup", group.name), decided_at_ms))
     removals, kept = _end(view, list(existing.values()))
     actions.extend(removals)
-    reason = kept or _all(waits, _goes_on(view, group, now_ms), _trouble(view, group))
+    changing = {a.spu.name for a in (*actions, *restarts) if isinstance(a, WriteSpuSpec)}
+    goes_on = _goes_on(view, group, changing, now_ms)
+    reason = kept or _all(waits, goes_on, _trouble(view, group))
     return (*actions, *_set(group, SpuGroupResolution.RESERVED, reason))
 
 
@@ -159,12 +161,13 @@ def _restart(
     return now, None if first is None else f"{CHANGED} {_named(left)}: waiting until {first}"
 
 
-def _goes_on(view: View, group: SpuGroup, now_ms: int) -> str | None:
-    """Which processes run by another spec than their SPUs have, and what the first waits for."""
+def _goes_on(view: View, group: SpuGroup, changing: set[str], now_ms: int) -> str | None:
+    """Which processes run by another spec than their SPUs have, and what the first waits for; apart
+    from SPUs that are to get another spec anyway."""
     waits = {
         spu.name: why
         for spu in view.store.spus_of(group.name)
-        if (why := follows_when(view, spu, now_ms)) is not None
+        if spu.name not in changing and (why := follows_when(view, spu, now_ms)) is not None
     }
     if not waits:
         return None

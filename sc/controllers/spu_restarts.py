@@ -32,6 +32,13 @@ def runs_by(spec: SpuSpec) -> tuple[object, ...]:
     return *_place(spec), *_bounds(spec)
 
 
+def is_run_by(view: View, name: str, spec: SpuSpec) -> bool:
+    """Whether the process of a managed SPU runs by a spec already, whatever its object says: a
+    restored one may be older, and what gives it this spec ends no process."""
+    found = None if view.provisioning is None else view.provisioning.spus.get(name)
+    return found is not None and runs_by(found.spec) == runs_by(spec)
+
+
 def _place(spec: SpuSpec) -> tuple[object, ...]:
     ports = spec.public_endpoint.port, spec.private_endpoint.port
     return spec.spu_id, spec.storage.log_dir, *ports

@@ -125,6 +125,16 @@ def fewer_replicas(world: World) -> None:
     world.put(changed.with_metadata(generation=topic.generation + 1))
 
 
+def newer_manifest(world: World) -> None:
+    """Somebody applies what the process runs by: it stays where it is."""
+    group = world.store.get(SpuGroup, "g")
+    assert group is not None
+    changed = group.model_copy(update={"spec": NEWER.spec})
+    world.put(changed.with_metadata(generation=group.generation + 1))
+    look(world)
+    assert world.provisioned["g-1"].spec == member_of(NEWER, 1).spec
+
+
 def drains_itself(world: World) -> None:
     """Its own replicas go to others, together with those of the lost one."""
     world.put(spu_of(7, SpuResolution.INIT))
@@ -142,6 +152,7 @@ WAYS_OUT = [
     pytest.param(lambda w: w.connect(9), id="given-it-is-back-then-the-wait-ends"),
     pytest.param(fewer_replicas, id="given-fewer-replicas-then-the-wait-ends"),
     pytest.param(registered_again, id="given-deleted-registered-and-drained-then-the-wait-ends"),
+    pytest.param(newer_manifest, id="given-the-newer-manifest-then-the-wait-ends"),
     pytest.param(drains_itself, id="given-both-drain-then-the-wait-ends"),
 ]
 

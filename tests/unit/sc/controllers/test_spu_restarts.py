@@ -327,6 +327,21 @@ CASES = [
         id="given-a-recovery-then-none",
     ),
     pytest.param(
+        view(*OLD, told=tuple(NEW)),
+        tuple(change(spu) for spu in OLD),
+        id="given-restored-objects-and-processes-that-run-by-the-template-then-all-at-once",
+    ),
+    pytest.param(
+        view(*OLD, told=tuple(NEW), recovering=1),
+        tuple(change(spu) for spu in OLD),
+        id="given-the-same-in-a-recovery-then-all-at-once",
+    ),
+    pytest.param(
+        view(*OLD, told=tuple(NEW[:1]), recovering=1),
+        (change(ONE), waits("g-2, g-3", "the cluster has recovered")),
+        id="given-one-that-runs-by-the-template-in-a-recovery-then-that-alone",
+    ),
+    pytest.param(
         view(*OLD, group=ROOMY, objects=(replicated(2, 3),)),
         (change(ONE, ROOMY), waits("g-2, g-3", "g-1 is back", ROOMY)),
         id="given-more-room-then-it-waits-for-no-replicas",
