@@ -97,11 +97,11 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
             pass
-    if _relieves(found.spec, spu.spec):
-        return None
     for other in view.store.objects(Spu):
         if other.name != spu.name and _restarts(view, other, now_ms):
             return f"{other.name} is back"
+    if _relieves(found.spec, spu.spec):
+        return None
     return _needed_for(view, spu.spec.spu_id, now_ms)
 
 

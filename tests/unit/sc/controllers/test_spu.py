@@ -275,6 +275,7 @@ WAITS = member_of(GROUP, 1, SpuResolution.INIT, reason=INIT_REASON)
 AWAY = member_of(GROUP, 1, SpuResolution.OFFLINE, reason=OFFLINE_REASON)
 RACKED = member_of(group_of(template=SpuTemplate(rack="b")), 1)
 ELSEWHERE = member_of(group_of(template=SpuTemplate(storage=Storage(log_dir="/other"))), 1)
+SMALL = member_of(group_of(template=SpuTemplate(storage=Storage(size=1 << 20))), 1)
 CUSTOM = spu_of(1, name="g-1")
 BROKEN = "its process ended 3 times in a row (exit code 1): no such directory"
 DRAINED = "drained: it holds no replicas"
@@ -361,6 +362,25 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
             ),
             (goes_on(ELSEWHERE, "g-2 is back"), LATER),
             id="given-another-one-that-restarts-then-it-follows",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, MANAGED, member_of(GROUP, 2)),
+                provisioned=runs(SMALL)
+                | {"g-2": Provisioned(member_of(GROUP, 2).spec, ended_session=1)},
+                sessions=[session_of(1), session_of(2)],
+            ),
+            (goes_on(MANAGED, "g-2 is back"), LATER),
+            id="given-another-one-that-restarts-and-more-room-then-it-follows",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, MANAGED, SHARED),
+                provisioned=runs(SMALL),
+                sessions=[session_of(1, report_of(SHARED, 1))],
+            ),
+            (ProvisionSpu(MANAGED, 1),),
+            id="given-a-replica-beside-it-that-is-not-live-and-more-room-then-it-gets-that",
         ),
         pytest.param(
             view_of(
