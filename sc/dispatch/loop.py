@@ -364,6 +364,9 @@ def _places(action: Action) -> bool:
         case WriteSpuSpec(spu, spec):
             # If it restarts the SPU, others of other groups wait for it then.
             return runs_by(spu.spec) != runs_by(spec)
+        case ProvisionSpu(_, session):
+            # It ends a process that is connected: the next one must see that this one has ended.
+            return session is not None
         case Step(create=create):
             return bool(create)
         case _:

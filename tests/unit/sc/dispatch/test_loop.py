@@ -277,6 +277,29 @@ async def test_one_at_a_time(bench: Bench, first: KvAction, second: KvAction) ->
     assert bench.log[-1] == "look b 2"
 
 
+@pytest.mark.parametrize(
+    ("session", "sent"),
+    [
+        pytest.param(1, 1, id="given-it-is-connected-then-no-other-process-ends-before-it-has"),
+        pytest.param(None, 2, id="given-it-is-not-connected-then-both-begin"),
+    ],
+)
+async def test_one_process_ends_at_a_time(bench: Bench, session: int | None, sent: int) -> None:
+    """The one that waited looks anew, and sees that the other restarts."""
+    bench.mirrored.clear()
+    first = (write(), ProvisionSpu(spu_of(1), session))
+    bench.actions[A] = [first, first] if session else [first]
+    bench.actions[B] = [(ProvisionSpu(spu_of(2), session),), ()]
+    async with bench.running():
+        bench.queue.add(A, "1")
+        bench.queue.add(B, "2")
+        bench.queue.add(C, "3")
+        await bench.until(lambda: "wait 7" in bench.log and bench.looks("c") == 1)
+        bench.mirrored.set()
+        await bench.until(lambda: bench.queue.idle)
+    assert bench.log.count("send ProvisionSpu") == sent
+
+
 async def test_given_a_placement_that_arrived_late_then_the_spu_is_not_removed(
     bench: Bench,
 ) -> None:
