@@ -78,7 +78,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     actions.extend(removals)
     changing = {a.spu.name for a in (*actions, *restarts) if isinstance(a, WriteSpuSpec)}
     goes_on = _goes_on(view, group, changing, now_ms)
-    reason = kept or _all(waits, goes_on, _trouble(view, group))
+    reason = _all(kept, waits, goes_on, _trouble(view, group) if kept is None else None)
     return (*actions, *_set(group, SpuGroupResolution.RESERVED, reason))
 
 

@@ -382,6 +382,18 @@ def test_given_a_trouble_that_holds_the_others_up_then_both_are_said() -> None:
     )
 
 
+def test_given_one_that_is_to_be_removed_then_what_the_others_wait_for_is_said_too() -> None:
+    """What wakes a group that waits looks for that in its reason."""
+    shrunk = group_of(replicas=2, template=MOVED.spec.template)
+    held = replicated(3, replicas=(3,))
+    found = reconcile(view(*OLD, group=shrunk, objects=(held,)), KEY, NOW)
+    reason = (
+        "g-3 is removed once its replicas have moved: t-0; the changed template is not in force yet"
+        " for g-2: waiting until g-1 is back"
+    )
+    assert found == (change(ONE), becomes(shrunk, RESERVED, reason))
+
+
 def test_given_many_that_wait_then_three_are_named() -> None:
     group = group_of(replicas=6, template=template(storage=Storage(log_dir="/other")))
     spus = [member_of(group_of(replicas=6), i) for i in range(1, 7)]
