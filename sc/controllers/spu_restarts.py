@@ -6,8 +6,9 @@ replicas that it shares with others are live. So a template with which no SPU ca
 first one, and another directory of replicas is filled before the next SPU gets an empty one. A live
 replica set may name one that has come back without its data, where the minimum keeps it in: what
 the SPUs report counts, not the set alone. An SPU that is not connected has nothing to wait for: it
-may be the template that keeps it from running. And one that only gets more room, or may send
-faster, does not wait for replicas: they may lack just that.
+may be the template that keeps it from running. But one with the only live copy of a partition keeps
+its directory until it is back, or says why it does not run. And one that only gets more room, or
+may send faster, does not wait for replicas: they may lack just that.
 
 What it waits for is said together with what a user can do. A replica that never comes back is
 waited for without end: to go on without it might take the last copy out of service.
@@ -65,7 +66,7 @@ def awaited(view: View, spu: Spu, spec: SpuSpec, now_ms: int) -> str | None:
     spu_id = spu.spec.spu_id
     match view.liveness(spu_id, now_ms):
         case Liveness.OFFLINE:
-            return None
+            return _comes_back(view, spu, spu.spec, spec, now_ms)
         case Liveness.UNKNOWN:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
@@ -92,7 +93,7 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
         return "the cluster has recovered"
     match view.liveness(spu.spec.spu_id, now_ms):
         case Liveness.OFFLINE:
-            return None
+            return _comes_back(view, spu, found.spec, spu.spec, now_ms)
         case Liveness.UNKNOWN:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
@@ -103,6 +104,30 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
     if _relieves(found.spec, spu.spec):
         return None
     return _needed_for(view, spu.spec.spu_id, now_ms)
+
+
+def _comes_back(view: View, spu: Spu, before: SpuSpec, after: SpuSpec, now_ms: int) -> str | None:
+    """That an SPU which is away is waited for, before it gets another directory: its process is
+    started again, and what it has is the only live copy of a partition that is to have several.
+    None once the reason is known why it does not run or connect: then it may be the directory."""
+    if before.storage.log_dir == after.storage.log_dir:
+        return None
+    found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
+    trouble = None if found is None else found.trouble
+    if trouble is not None or view.refusal(spu.spec.spu_id) is not None:
+        return None
+    for partition in view.store.partitions_on(spu.spec.spu_id):
+        members = {member.spu_id: member for member in partition.status.lrs}
+        if members.pop(spu.spec.spu_id, None) is None or len(partition.spec.replicas) == 1:
+            continue
+        others = members.values()
+        if not any(member_health(view, partition.uid, m, now_ms).live for m in others):
+            return (
+                f"{spu.name} is back: no other replica of {partition.name} is live; have another"
+                f" lead without it if it has lost that: runnel partition elect {partition.name}"
+                " --unclean"
+            )
+    return None
 
 
 def _restarts(view: View, spu: Spu, now_ms: int) -> bool:

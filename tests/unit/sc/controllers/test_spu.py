@@ -383,6 +383,24 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
             id="given-a-replica-beside-it-that-is-not-live-and-more-room-then-it-gets-that",
         ),
         pytest.param(
+            view_of(GROUP, ELSEWHERE, SHARED, provisioned=runs(MANAGED)),
+            (
+                goes_on(
+                    ELSEWHERE,
+                    "g-1 is back: no other replica of s-0 is live; have another lead without it if"
+                    " it has lost that: runnel partition elect s-0 --unclean",
+                    OFFLINE_REASON,
+                ),
+                LATER,
+            ),
+            id="given-it-is-away-with-the-only-live-copy-then-it-keeps-its-directory",
+        ),
+        pytest.param(
+            view_of(GROUP, ELSEWHERE, SHARED, provisioned=runs(MANAGED, BROKEN)),
+            (becomes(ELSEWHERE, SpuResolution.OFFLINE, BROKEN), ProvisionSpu(ELSEWHERE)),
+            id="given-the-only-live-copy-and-it-cannot-run-then-started-by-its-spec",
+        ),
+        pytest.param(
             view_of(
                 *(GROUP, ELSEWHERE, SHARED),
                 provisioned=runs(MANAGED),

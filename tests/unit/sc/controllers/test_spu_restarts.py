@@ -52,15 +52,16 @@ def view(
     told: tuple[Spu, ...] = (),
     storages: dict[int, str | None] | None = None,
     unfit: tuple[int, ...] = (),
+    trouble: str | None = None,
     **more: Any,
 ) -> View:
     """``told``: by which specs processes run, where not by those of the objects. ``storages``: by
     SPU, which storage of each partition it reports, where not that of its live replica; None where
-    it has not reported yet. ``unfit``: SPUs whose replicas are unfit."""
+    it has not reported yet. ``unfit``: SPUs whose replicas are unfit. ``trouble``: what
+    keeps processes from running."""
     specs = {spu.name: spu.spec for spu in (*spus, *told)}
     provisioned = {
-        name: Provisioned(spec, ended_session=(ended or {}).get(name))
-        for name, spec in specs.items()
+        name: Provisioned(spec, trouble, (ended or {}).get(name)) for name, spec in specs.items()
     }
     partitions = [found for found in objects if isinstance(found, Partition)]
     reported: dict[int, str | None] = {i: f"s{i}" for i in online}
@@ -112,6 +113,12 @@ WIDE = (replicated(1, 2, 3, replicas=(1, 2, 3, 4)),)
 def drained(spu: Spu) -> Spu:
     return spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
 
+
+#: What an SPU that is away waits for if the only live copy is on it.
+ONLY = (
+    "g-1 is back: no other replica of t-0 is live; have another lead without it if it has lost"
+    " that: runnel partition elect t-0 --unclean"
+)
 
 CASES = [
     pytest.param(
@@ -310,6 +317,72 @@ CASES = [
         view(ONE, TWO, THREE, online=(2, 3)),
         (change(ONE), waits("g-2, g-3", "g-1 is back")),
         id="given-one-away-then-that-first",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1),)),
+        (waits("g-1, g-2, g-3", ONLY),),
+        id="given-one-away-with-the-only-live-copy-then-it-keeps-its-directory",
+    ),
+    pytest.param(
+        seen(MOVED, *OLD, replicated(1), sessions=[session_of(2), session_of(3)]),
+        (waits("g-1, g-2, g-3", ONLY),),
+        id="given-the-only-live-copy-and-no-process-yet-then-that-is-started-where-it-is",
+    ),
+    pytest.param(
+        view(*OLD, online=(), objects=(replicated(1, 2, 3),)),
+        (waits("g-1, g-2, g-3", ONLY),),
+        id="given-all-away-then-they-keep-their-directories",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1),), trouble="it ended"),
+        (
+            change(ONE),
+            becomes(
+                MOVED,
+                RESERVED,
+                "the changed template is not in force yet for g-2, g-3: waiting until g-1 is back;"
+                " g-1: it ended",
+            ),
+        ),
+        id="given-the-only-live-copy-and-it-cannot-run-then-it-gets-the-template",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1),), refusals={1: "no proof"}),
+        (
+            change(ONE),
+            becomes(
+                MOVED,
+                RESERVED,
+                "the changed template is not in force yet for g-2, g-3: waiting until g-1 is back;"
+                " g-1: its last attempt to connect was refused: no proof",
+            ),
+        ),
+        id="given-the-only-live-copy-and-it-is-refused-then-it-gets-the-template",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1),), group=SMALL),
+        (change(ONE, SMALL), waits("g-2, g-3", "g-1 is back", SMALL)),
+        id="given-the-only-live-copy-and-the-same-directory-then-it-gets-the-template",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1, 2),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-another-live-copy-then-it-gets-the-template",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(2),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-a-copy-of-it-that-is-not-live-then-it-gets-the-template",
+    ),
+    pytest.param(
+        view(*OLD, online=(3,), objects=(replicated(2),)),
+        (change(ONE), waits("g-2, g-3", ONLY.replace("g-1", "g-2"))),
+        id="given-the-only-live-copy-on-another-one-that-is-away-then-that-waits",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1, replicas=(1,)),)),
+        (change(ONE), waits("g-2, g-3", "g-1 is back")),
+        id="given-a-single-replica-and-it-is-away-then-it-gets-the-template",
     ),
     pytest.param(
         view(ONE, TWO, THREE, online=(1, 2)),
