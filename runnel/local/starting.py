@@ -22,7 +22,7 @@ from schemas.daemon.trouble import last_trouble
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import CONNECTED, Spu
-from schemas.objects.spu_group import CHANGED, SpuGroup, SpuGroupResolution
+from schemas.objects.spu_group import CHANGED, NOT_FOLLOWED, SpuGroup, SpuGroupResolution
 
 START_TIMEOUT_S: Final = 60.0
 PARTITIONS_TIMEOUT_S: Final = 20.0
@@ -376,7 +376,7 @@ def _is_trouble(reason: str | None) -> bool:
     """Whether a group says more than that SPUs wait for each other to move to other ports."""
     if reason is None:
         return False
-    return not reason.startswith(CHANGED) or f"; {SPU_GROUP}-" in reason
+    return not reason.startswith((CHANGED, NOT_FOLLOWED)) or f"; {SPU_GROUP}-" in reason
 
 
 def _size(log: Path) -> int:

@@ -32,7 +32,13 @@ from sc.store.view import Provisioning, View
 from schemas.objects.metadata import Metadata
 from schemas.objects.quantities import MAX_NAME_LENGTH
 from schemas.objects.spu import MAX_SPU_ID, Encryption, Spu, SpuSpec, SpuType
-from schemas.objects.spu_group import CHANGED, SpuGroup, SpuGroupResolution, SpuGroupStatus
+from schemas.objects.spu_group import (
+    CHANGED,
+    NOT_FOLLOWED,
+    SpuGroup,
+    SpuGroupResolution,
+    SpuGroupStatus,
+)
 
 #: Where SPUs of a group reach each other, unless its template says otherwise: they run on one host.
 GROUP_HOST = "localhost"
@@ -172,7 +178,7 @@ def _goes_on(view: View, group: SpuGroup, changing: set[str], now_ms: int) -> st
     if not waits:
         return None
     first = next(iter(waits.values()))
-    return f"the spec of the SPU is not in force yet for {_named([*waits])}: waiting until {first}"
+    return f"{NOT_FOLLOWED} {_named([*waits])}: waiting until {first}"
 
 
 def _named(names: list[str]) -> str:

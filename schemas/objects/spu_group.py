@@ -20,6 +20,8 @@ from schemas.objects.spu import (
 MAX_REPLICAS = 1_000
 #: Begins the reason of a group whose SPUs wait to be restarted.
 CHANGED: Final = "the changed template is not in force yet for"
+#: And of one whose SPUs have specs by which their processes do not run yet.
+NOT_FOLLOWED: Final = "the spec of the SPU is not in force yet for"
 
 
 class SpuTemplate(Model):

@@ -18,7 +18,7 @@ from runnel.local.state import ClusterState, DataDirectory
 from schemas.errors import DeadlineExceededError, RunnelError
 from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
-from schemas.objects.spu_group import CHANGED, SpuGroupStatus
+from schemas.objects.spu_group import CHANGED, NOT_FOLLOWED, SpuGroupStatus
 from tests.ports import free_base_port
 
 TROUBLE = "spu-1: its process ended (exit code 1): identity.json is damaged"
@@ -161,15 +161,16 @@ def test_a_start_at_other_ports_ends_when_all_spus_serve_there(
 WAITS = f"{CHANGED} spu-0: waiting until spu-1 is connected"
 
 
+@pytest.mark.parametrize("reason", [WAITS, f"{NOT_FOLLOWED} spu-0: waiting until spu-1 is back"])
 def test_an_spu_that_moves_is_in_no_trouble(
-    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     # Whoever is in trouble is given up at once.
     monkeypatch.setattr(starting, "TROUBLE_S", 0.0)
     monkeypatch.setattr(starting, "ONLINE_TIMEOUT_S", 1_000.0)
     away, there = (plan, SpuResolution.OFFLINE), (plan, SpuResolution.ONLINE)
     sc = MovingSc(plan, [(there, away), (there, away), (there, there)])
-    sc.reason = WAITS
+    sc.reason = reason
     assert _start_at_other_ports(plan, sc, monkeypatch).absent == []
 
 
