@@ -67,12 +67,9 @@ def rebalance(
         elif wait:
             goes_on = f"{name} goes on; see: runnel get rebalances; {_to_end(name)}"
             with going_on(goes_on):
-                _until(cluster, name, RebalanceResolution.DONE, timeout)
+                status = _until(cluster, name, RebalanceResolution.DONE, timeout)
             cluster.delete(Rebalance.PLURAL, name)
-            print(
-                "balanced: SPUs hold equally many replicas as far as these may move, and lead as"
-                " equally many partitions as their replicas allow"
-            )
+            print(_done(status, leaders=leaders))
         else:
             print(f"rebalance/{name} begins; see: runnel get rebalances")
 
@@ -104,6 +101,13 @@ def _until(
         + f": {said}"
         + ("" if wanted is RebalanceResolution.PLANNED else f"; {_to_end(name)}")
     )
+
+
+def _done(status: RebalanceStatus, *, leaders: bool) -> str:
+    """What is balanced now, and the SC's account of it."""
+    lead = "lead as equally many partitions as their replicas allow"
+    held = "" if leaders else "hold equally many replicas as far as these may move, and "
+    return f"{status.reason or 'all is balanced'}: SPUs {held}{lead}"
 
 
 def _to_end(name: str) -> str:
