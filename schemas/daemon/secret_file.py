@@ -31,12 +31,12 @@ def read_secret(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     if mode & 0o077:
-        raise InvalidRequestError(f"others may read {file}; protect it: chmod 600 {file}")
+        raise InvalidRequestError(f"others may read its secret; protect it: chmod 600 {file}")
     secret = text.strip()
     if len(secret) < _MIN_CHARACTERS or not secret.isascii() or not secret.isprintable():
         raise InvalidRequestError(
-            f"{file}: a secret has {_MIN_CHARACTERS} or more printable ASCII characters; put"
-            " another one there: runnel spu secret"
+            "its file holds no secret; make another one: runnel spu secret NAME. A secret has"
+            f" {_MIN_CHARACTERS} or more printable ASCII characters: {file}"
         )
     return secret
 

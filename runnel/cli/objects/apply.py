@@ -23,7 +23,7 @@ from runnel.cli.arguments import (
 from runnel.cli.connection import administered
 from runnel.cli.failure import warn
 from runnel.cli.objects.pipeline_options import check_pipelines
-from runnel.cli.progress import progress
+from runnel.cli.progress import going_on, progress
 from schemas.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -324,7 +324,8 @@ def delete(
             try:
                 if wait_for_it and not dry_run:
                     left_s = max(0.0, due_s - time.monotonic())
-                    with progress(f"waiting for {label} to be gone") as update:
+                    goes_on = f"the deletion of {label} goes on"
+                    with going_on(goes_on), progress(f"waiting for {label} to be gone") as update:
                         cluster.wait(cls.PLURAL, target, "deleted", left_s, update)
             except RunnelError as error:
                 # All of them had this time together.

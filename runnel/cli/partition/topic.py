@@ -18,7 +18,7 @@ from runnel.cli.arguments import (
 )
 from runnel.cli.connection import connected
 from runnel.cli.partition.offsets import offsets
-from runnel.cli.progress import progress
+from runnel.cli.progress import going_on, progress
 from runnel.cli.render import print_rows
 from runnel.cli.times import parse_time
 from schemas.errors import InvalidRequestError
@@ -72,7 +72,10 @@ def truncate(
         left = max(0.0, seconds - (time.monotonic() - began))
         if not yes:
             _ask(topic, sum(max(0, b.latest - b.first) for b in bounds.values()))
-        with progress(f"truncating topic {topic}"):
+        goes_on = (
+            f"leaders that have been asked truncate all the same; see: runnel topic offsets {topic}"
+        )
+        with going_on(goes_on), progress(f"truncating topic {topic}"):
             done = cluster.truncate(
                 topic, wanted, partitions=list(bounds), timeout=left, force=force
             )
@@ -98,7 +101,9 @@ def seal(
         cluster.topic(topic)
         if not yes:
             _ask_to_seal(topic)
-        with progress(f"sealing topic {topic}: its leaders end their logs"):
+        goes_on = f"once it has begun, the sealing goes on; see: runnel describe topic {topic}"
+        doing = f"sealing topic {topic}: its leaders end their logs"
+        with going_on(goes_on), progress(doing):
             done = cluster.seal(topic, seconds)
     print_rows(("PARTITION", "END"), [(f"{topic}-{one.partition}", str(one.end)) for one in done])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,7 +14,7 @@ import typer
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption, TimeoutOption, parse_cut, parse_timeout
 from runnel.cli.connection import administered, connected
-from runnel.cli.progress import progress
+from runnel.cli.progress import going_on, progress
 from runnel.cli.render import age, count, print_rows
 from schemas.control.streams import ScalingEvent
 from schemas.errors import InvalidRequestError, NotFoundError
@@ -96,7 +97,8 @@ def scale(
         if not seal:
             print(f"stream {of.name} unchanged: {count(len(now.segments), 'segment')}")
             return
-        with progress(f"scaling stream {of.name}: new segments get leaders, old ones are sealed"):
+        doing = f"scaling stream {of.name}: new segments get leaders, old ones are sealed"
+        with _going_on("scaling", of.name), progress(doing):
             try:
                 done = of.scale(*request_of(seal, into), timeout=seconds)
             except InvalidRequestError as error:
@@ -132,7 +134,7 @@ def seal(
         of.epoch()
         if not yes:
             _ask_to_seal(of.name)
-        with progress(f"sealing stream {of.name}"):
+        with _going_on("sealing", of.name), progress(f"sealing stream {of.name}"):
             of.seal(timeout=seconds)
     print(f"stream {of.name} sealed")
 
@@ -167,9 +169,13 @@ def truncate(
         of.epoch()
         if not yes:
             _ask_to_truncate(of.name)
-        with progress(f"truncating stream {of.name}"):
+        with _going_on("truncation", of.name), progress(f"truncating stream {of.name}"):
             of.truncate(place, timeout=seconds)
     print(f"stream {of.name} truncated; it begins with {_places(place)}")
+
+
+def _going_on(what: str, stream: str) -> AbstractContextManager[None]:
+    return going_on(f"once it has begun, the {what} goes on; see: runnel describe stream {stream}")
 
 
 @app.command()

@@ -58,6 +58,6 @@ def test_given_file_without_a_secret_then_refused(tmp_path: Path, content: bytes
     file = tmp_path / "secret"
     write_secret(file, SECRET)
     file.write_bytes(content)
-    said = f"{file}: a secret has 32 or more printable ASCII .*: runnel spu secret"
+    said = f"runnel spu secret NAME. A secret has 32 or more printable ASCII characters: {file}"
     with pytest.raises(InvalidRequestError, match=said):
         read_secret(file)
