@@ -244,6 +244,7 @@ class ClusterDaemons:
                     f"the cluster in {self.data_dir} does not run; start it: runnel cluster start"
                 )
             missing = [one for one in plan.daemons if one.name not in running]
+            until_ended(self.require().processes.values())
             lack_kv = any(one.program == "etcd" for one in missing)
             if lack_kv:
                 self._bring_up(plan, missing, progress)

@@ -309,10 +309,13 @@ class Startup:
 
     def _still_moving(self, client: OneShotCalls, moving: set[str]) -> set[str]:
         """Which of these SPUs do not serve at their ports of the plan yet."""
+        # Before the SC is asked: an answer from before a process was started at its ports says
+        # nothing of that one.
+        elsewhere = self._at_other_ports()
         items = (client.call("GET", "/v1/spus"))["items"]
         spus = map(Spu.model_validate, items)
         online = {s.name for s in spus if s.status.resolution in CONNECTED}
-        return moving & (self._at_other_ports() | (moving - online))
+        return moving & (elsewhere | (moving - online))
 
     def _at_other_ports(self) -> set[str]:
         """The SPUs that came, and were last started at other ports than those of the plan."""

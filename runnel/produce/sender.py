@@ -325,7 +325,8 @@ class PartitionSender:
 
         ``at_once``: the leader has just accepted the batch before, so there is nothing to wait for.
         """
-        error, attempt, began_s = head.error, 0, self.clock()
+        error, attempt = head.error, 0
+        began_s = head.batch.opened_at
         while True:
             if error is not None:
                 if not may_retry(error):

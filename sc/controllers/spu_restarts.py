@@ -93,28 +93,46 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
         return "the cluster has recovered"
     match view.liveness(spu.spec.spu_id, now_ms):
         case Liveness.OFFLINE:
-            return _comes_back(view, spu, found.spec, spu.spec, now_ms)
+            moves = found.spec.storage.log_dir != spu.spec.storage.log_dir and not found.unable
+            only = _only_replica(view, spu.spec.spu_id) if moves else None
+            return only or _comes_back(view, spu, found.spec, spu.spec, now_ms)
         case Liveness.UNKNOWN:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
             pass
     for other in view.store.objects(Spu):
-        if other.name != spu.name and _restarts(view, other, now_ms):
+        if other.name != spu.name and _restarts(view, other):
             return f"{other.name} is back"
     if _relieves(found.spec, spu.spec):
         return None
+    if found.spec.storage.log_dir != spu.spec.storage.log_dir:
+        only = _only_replica(view, spu.spec.spu_id)
+        if only is not None:
+            return only
     return _needed_for(view, spu.spec.spu_id, now_ms)
+
+
+def _only_replica(view: View, spu_id: int) -> str | None:
+    """That an SPU has the only replica of a partition, which another directory lacks. Whoever gives
+    a group another one asks for that; whoever restores a backup does not."""
+    for partition in view.store.partitions_on(spu_id):
+        if partition.spec.replicas == (spu_id,) and partition.status.lrs:
+            return (
+                f"{partition.name} has another replica than the one in the directory that the"
+                " process uses; to have the SPU stay there, apply the newer manifest of its group"
+            )
+    return None
 
 
 def _comes_back(view: View, spu: Spu, before: SpuSpec, after: SpuSpec, now_ms: int) -> str | None:
     """That an SPU which is away is waited for, before it gets another directory: its process is
     started again, and what it has is the only live copy of a partition that is to have several.
-    None once the reason is known why it does not run or connect: then it may be the directory."""
+    None once it is known that the process cannot run: that may be for its directory. That somebody
+    kills it, or claims its id, says nothing of the directory."""
     if before.storage.log_dir == after.storage.log_dir:
         return None
     found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
-    trouble = None if found is None else found.trouble
-    if trouble is not None or view.refusal(spu.spec.spu_id) is not None:
+    if found is not None and found.unable:
         return None
     for partition in view.store.partitions_on(spu.spec.spu_id):
         members = {member.spu_id: member for member in partition.status.lrs}
@@ -130,14 +148,15 @@ def _comes_back(view: View, spu: Spu, before: SpuSpec, after: SpuSpec, now_ms: i
     return None
 
 
-def _restarts(view: View, spu: Spu, now_ms: int) -> bool:
-    """Whether the process of a managed SPU was ended, and the next one may be about to connect."""
+def _restarts(view: View, spu: Spu) -> bool:
+    """Whether the process of a managed SPU was ended, and the next one is not back: it may be about
+    to connect, as long as nothing is known that keeps it from that."""
     found = None if view.provisioning is None else view.provisioning.spus.get(spu.name)
     session = view.sessions.get(spu.spec.spu_id)
     if found is None or found.ended_session is None:
         return False
     if session is None:
-        return view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN
+        return found.trouble is None and view.refusal(spu.spec.spu_id) is None
     return found.ended_session == session.generation
 
 

@@ -288,6 +288,9 @@ def _after_spu(change: ObjectChanged, spu: Spu, store: LocalStore) -> Iterator[K
     if old is None or new is None:
         # What keeps a group from its ids, or the first of several that do.
         yield from _invalid_groups(store, spu.spec.group)
+    if not (isinstance(old, Spu) and isinstance(new, Spu) and old.spec == new.spec):
+        # One that others wait for may run by its spec now, or be gone, or drain.
+        yield from keys_that_wait_for_restarts(store)
     draining = [isinstance(side, Spu) and side.spec.drain for side in (old, new)]
     if draining[0] != draining[1]:
         yield from _movers(store)

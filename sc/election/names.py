@@ -40,10 +40,11 @@ async def claim_name(kv: KV, keys: ClusterKeys, me: ControllerEntry, lease_ms: i
             return None
         if _is_of_this_machine(there):
             process = ProcessId(there.pid, there.started)
+            # One that was killed may still close its files, and be done with that in between.
+            ending = is_ending(process)
             if not is_alive(process):
                 return there.instance
-            # One that was killed may still close its files.
-            if not is_ending(process):
+            if not ending:
                 raise taken(me.name, f"as process {there.pid} of this machine")
         if not waited_s:
             log.info("waiting for the lease of an earlier process of this SC", name=me.name)

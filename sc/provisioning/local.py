@@ -39,7 +39,15 @@ from sc.store.view import Provisioned, Provisioning
 from schemas.daemon.files import replace_text, write_json
 from schemas.daemon.installation import Program, program_command
 from schemas.daemon.logs import get_logger
-from schemas.daemon.process import ProcessId, is_alive, runs_with, spu_processes, started_at, stop
+from schemas.daemon.process import (
+    ProcessId,
+    is_alive,
+    is_ending,
+    runs_with,
+    spu_processes,
+    started_at,
+    stop,
+)
 from schemas.daemon.secret_file import DEFAULT_FILE, read_secret, write_secret
 from schemas.daemon.trouble import last_trouble
 from schemas.errors import RunnelError
@@ -128,7 +136,8 @@ class LocalProvisioner(Provisioner):
                 if (process := by_config.get(str(file))) is None:
                     continue
                 spec, known = SpuSpec(spu_id=0), False
-            if not runs_with(process, file.parent):
+            ending = process is not None and is_ending(process)
+            if not ending and not runs_with(process, file.parent):
                 # It has ended, or is one of the directory of which this one is a copy.
                 process = by_config.get(str(file))
                 if process is not None and known:
@@ -186,7 +195,7 @@ class LocalProvisioner(Provisioner):
         loop = CrashLoop()
         while True:
             began = time.monotonic()
-            what = "its process ended"
+            what, unable = "its process ended", False
             try:
                 log_begins = _size(self._log_file(name))
                 if managed.spec_known:
@@ -198,10 +207,11 @@ class LocalProvisioner(Provisioner):
                 await self._until_ended(name, managed, began)
                 code = managed.child.poll() if managed.child is not None else None
                 why = why_ended(code, partial(last_trouble, self._log_file(name), log_begins))
+                unable = code is not None and code > 0
             except _ForbiddenError as error:
                 # Only another spec, or another configuration of the SC, changes that.
                 log.error("an SPU is not started", spu=name, why=str(error))
-                self._say(name, str(error))
+                self._say(name, str(error), unable=True)
                 return
             except OSError as error:
                 why = f"it cannot be started: {error}"
@@ -214,7 +224,8 @@ class LocalProvisioner(Provisioner):
             log.warning(what, spu=name, why=why, ends=loop.ends, delay_s=delay)
             if delay:
                 text = f"{what} {loop.ends} times in a row: {why}"
-                self._say(name, f"{text}; the next start is {delay:.1f} s after the last end")
+                text = f"{text}; the next start is {delay:.1f} s after the last end"
+                self._say(name, text, unable=unable)
             await asyncio.sleep(delay)
 
     async def _until_ended(self, name: str, managed: _Managed, began: float) -> None:
@@ -227,9 +238,12 @@ class LocalProvisioner(Provisioner):
                 self._say(name, None)
             await asyncio.sleep(POLL_S)
 
-    def _say(self, name: str, trouble: str | None) -> None:
-        if name in self._managed and self._spus[name].trouble != trouble:
-            self._spus[name] = replace(self._spus[name], trouble=trouble)
+    def _say(self, name: str, trouble: str | None, *, unable: bool = False) -> None:
+        if name not in self._managed:
+            return
+        told = self._spus[name]
+        if (told.trouble, told.unable) != (trouble, unable):
+            self._spus[name] = replace(told, trouble=trouble, unable=unable)
             self._on_change(name)
 
     async def _provide_secret(self, name: str, spec: SpuSpec) -> None:

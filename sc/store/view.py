@@ -102,11 +102,12 @@ class SessionState:
 class Provisioned:
     """An SPU that a provisioner manages: the spec it was given, and what prevents its process
     from running, if anything does. ``ended_session`` is the session of the process that ran by the
-    spec before."""
+    spec before. ``unable``: the trouble is of the process or the spec itself; nobody killed it."""
 
     spec: SpuSpec
     trouble: str | None = None
     ended_session: int | None = None
+    unable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

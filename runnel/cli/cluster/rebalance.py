@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,8 +13,7 @@ from runnel.cli.arguments import ScOption
 from runnel.cli.connection import administered
 from runnel.cli.progress import going_on, progress
 from runnel.cli.render import count
-from runnel.local.signals import shielded
-from schemas.errors import DeadlineExceededError, RetryableError
+from schemas.errors import DeadlineExceededError, RetryableError, RunnelError
 from schemas.objects.metadata import Metadata
 from schemas.objects.rebalance import (
     Rebalance,
@@ -60,9 +60,11 @@ def rebalance(
         if dry_run:
             try:
                 status = _until(cluster, name, RebalanceResolution.PLANNED, _PLAN_S)
-            finally:
-                with shielded():
+            except (KeyboardInterrupt, RunnelError):
+                with suppress(RunnelError):
                     cluster.delete(Rebalance.PLURAL, name)
+                raise
+            cluster.delete(Rebalance.PLURAL, name)
             _show(status)
         elif wait:
             goes_on = f"{name} goes on; see: runnel get rebalances; {_to_end(name)}"

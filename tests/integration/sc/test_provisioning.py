@@ -33,6 +33,7 @@ from schemas.objects.spu_group import SpuTemplate
 from spu.config import SpuConfig
 from tests.polling import eventually
 from tests.ports import free_base_port
+from tests.processes import half_ended
 from tests.unit.sc.builders import group_of, member_of
 
 #: Nobody listens here: an SPU runs all the same, and tries again.
@@ -268,6 +269,7 @@ async def test_crash_loop_is_told_and_forgotten_when_its_cause_is_gone(
         r" the next start is \d+\.\d s after the last end",
         trouble() or "",
     )
+    assert provisioner.provisioning.spus[NAME].unable
     assert set(bench.news) == {NAME}
     stand_in(False)
     await bench.until_runs(spu)
@@ -286,6 +288,8 @@ async def test_given_it_cannot_be_started_then_the_reason_is_told_and_it_is_trie
     provisioner.carry_out(ProvisionSpu(spu))
     await eventually(lambda: provisioner.provisioning.spus[NAME].trouble is not None)
     assert ": it cannot be started: " in (provisioner.provisioning.spus[NAME].trouble or "")
+    # The SC lacks something, not the SPU.
+    assert not provisioner.provisioning.spus[NAME].unable
     (bench.directory / "logs").unlink()
     await bench.until_runs(spu)
 
@@ -404,6 +408,7 @@ async def test_given_a_log_dir_elsewhere_then_not_started_and_nothing_made(
     provisioner.carry_out(ProvisionSpu(spu))
     await eventually(lambda: provisioner.provisioning.spus[NAME].trouble is not None)
     assert "storage.logDir" in str(provisioner.provisioning.spus[NAME].trouble)
+    assert provisioner.provisioning.spus[NAME].unable
     assert bench.started == []
     assert not outside.exists()
     # It is wanted elsewhere now.
@@ -725,6 +730,24 @@ async def test_given_a_copy_of_a_directory_then_its_sc_leaves_the_processes_of_t
     await copy.end(provisioner)
     assert bench.process() == original
     assert bench.running() == [original.pid]
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_a_killed_process_that_still_closes_its_files_then_the_next_one_waits(
+    bench: Bench,
+) -> None:
+    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
+    before = await bench.until_runs(spu)
+    await bench.provisioners[-1].close()
+    stop([before])
+    state = json.loads(bench.state_file.read_text())
+    with half_ended(0.5) as found:
+        bench.state_file.write_text(json.dumps({**state, "process": asdict(found)}))
+        second = bench.new()
+        await second.adopt()
+        await bench.until_runs(spu, besides=found)
+        assert not is_alive(found)
+    await bench.end(second)
 
 
 @pytest.mark.usefixtures("stand_in")

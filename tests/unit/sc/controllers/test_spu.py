@@ -286,6 +286,11 @@ DRAINS = DRAINS.with_status(DRAINS.status.model_copy(update={"drained": True}))
 
 LATER = WakeAt(MANAGED_KEY, NOW + LOOK_MS)
 SHARED = partition_of("s", 0, (1, 2), leader=1, term=Term(1 << 16), lrs=(live(1),))
+SINGLE = partition_of("a", 0, (1,), leader=1, term=Term(1 << 16), lrs=(live(1),))
+STAYS = (
+    "a-0 has another replica than the one in the directory that the process uses; to have the SPU"
+    " stay there, apply the newer manifest of its group"
+)
 
 
 def goes_on(spu: Spu, until: str, before: str | None = None) -> WriteStatus:
@@ -295,9 +300,9 @@ def goes_on(spu: Spu, until: str, before: str | None = None) -> WriteStatus:
     return becomes(spu, resolution, reason if before is None else f"{before}; {reason}")
 
 
-def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
+def runs(spu: Spu, trouble: str | None = None, *, unable: bool = False) -> dict[str, Provisioned]:
     """What a provisioner says that runs an SPU by this spec."""
-    return {spu.name: Provisioned(spu.spec, trouble)}
+    return {spu.name: Provisioned(spu.spec, trouble, unable=unable)}
 
 
 @pytest.mark.parametrize(
@@ -375,6 +380,45 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
         ),
         pytest.param(
             view_of(
+                *(GROUP, MANAGED, member_of(GROUP, 2)),
+                provisioned=runs(SMALL)
+                | {"g-2": Provisioned(member_of(GROUP, 2).spec, ended_session=1)},
+                sessions=[session_of(1)],
+            ),
+            (goes_on(MANAGED, "g-2 is back"), LATER),
+            id="given-another-one-that-has-said-goodbye-and-is-not-back-then-it-follows",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, MANAGED, member_of(GROUP, 2)),
+                provisioned=runs(SMALL)
+                | {"g-2": Provisioned(member_of(GROUP, 2).spec, BROKEN, ended_session=1)},
+                sessions=[session_of(1)],
+            ),
+            (ProvisionSpu(MANAGED, 1),),
+            id="given-another-one-that-does-not-come-back-then-it-is-not-waited-for",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, ELSEWHERE, SINGLE),
+                provisioned=runs(MANAGED),
+                sessions=[session_of(1, report_of(SINGLE, 1))],
+            ),
+            (goes_on(ELSEWHERE, STAYS), LATER),
+            id="given-the-only-replica-is-where-the-process-is-then-that-stays",
+        ),
+        pytest.param(
+            view_of(GROUP, ELSEWHERE, SINGLE, provisioned=runs(MANAGED, "it was killed")),
+            (goes_on(ELSEWHERE, STAYS, "it was killed"), LATER),
+            id="given-the-only-replica-and-it-is-away-for-a-moment-then-it-stays",
+        ),
+        pytest.param(
+            view_of(GROUP, ELSEWHERE, SINGLE, provisioned=runs(MANAGED, BROKEN, unable=True)),
+            (becomes(ELSEWHERE, SpuResolution.OFFLINE, BROKEN), ProvisionSpu(ELSEWHERE)),
+            id="given-the-only-replica-and-it-cannot-run-there-then-it-moves",
+        ),
+        pytest.param(
+            view_of(
                 *(GROUP, MANAGED, SHARED),
                 provisioned=runs(SMALL),
                 sessions=[session_of(1, report_of(SHARED, 1))],
@@ -396,7 +440,7 @@ def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
             id="given-it-is-away-with-the-only-live-copy-then-it-keeps-its-directory",
         ),
         pytest.param(
-            view_of(GROUP, ELSEWHERE, SHARED, provisioned=runs(MANAGED, BROKEN)),
+            view_of(GROUP, ELSEWHERE, SHARED, provisioned=runs(MANAGED, BROKEN, unable=True)),
             (becomes(ELSEWHERE, SpuResolution.OFFLINE, BROKEN), ProvisionSpu(ELSEWHERE)),
             id="given-the-only-live-copy-and-it-cannot-run-then-started-by-its-spec",
         ),

@@ -53,15 +53,17 @@ def view(
     storages: dict[int, str | None] | None = None,
     unfit: tuple[int, ...] = (),
     trouble: str | None = None,
+    unable: bool = False,
     **more: Any,
 ) -> View:
     """``told``: by which specs processes run, where not by those of the objects. ``storages``: by
     SPU, which storage of each partition it reports, where not that of its live replica; None where
     it has not reported yet. ``unfit``: SPUs whose replicas are unfit. ``trouble``: what
-    keeps processes from running."""
+    keeps processes from running, ``unable`` if nobody else does."""
     specs = {spu.name: spu.spec for spu in (*spus, *told)}
     provisioned = {
-        name: Provisioned(spec, trouble, (ended or {}).get(name)) for name, spec in specs.items()
+        name: Provisioned(spec, trouble, (ended or {}).get(name), unable)
+        for name, spec in specs.items()
     }
     partitions = [found for found in objects if isinstance(found, Partition)]
     reported: dict[int, str | None] = {i: f"s{i}" for i in online}
@@ -334,7 +336,7 @@ CASES = [
         id="given-all-away-then-they-keep-their-directories",
     ),
     pytest.param(
-        view(*OLD, online=(2, 3), objects=(replicated(1),), trouble="it ended"),
+        view(*OLD, online=(2, 3), objects=(replicated(1),), trouble="it ended", unable=True),
         (
             change(ONE),
             becomes(
@@ -349,15 +351,17 @@ CASES = [
     pytest.param(
         view(*OLD, online=(2, 3), objects=(replicated(1),), refusals={1: "no proof"}),
         (
-            change(ONE),
-            becomes(
-                MOVED,
-                RESERVED,
-                "the changed template is not in force yet for g-2, g-3: waiting until g-1 is back;"
-                " g-1: its last attempt to connect was refused: no proof",
+            waits(
+                "g-1, g-2, g-3",
+                f"{ONLY}; g-1: its last attempt to connect was refused: no proof",
             ),
         ),
-        id="given-the-only-live-copy-and-it-is-refused-then-it-gets-the-template",
+        id="given-the-only-live-copy-and-it-is-refused-then-it-keeps-its-directory",
+    ),
+    pytest.param(
+        view(*OLD, online=(2, 3), objects=(replicated(1),), trouble="it was killed"),
+        (waits("g-1, g-2, g-3", f"{ONLY}; g-1: it was killed"),),
+        id="given-the-only-live-copy-and-somebody-kills-it-then-it-keeps-its-directory",
     ),
     pytest.param(
         view(*OLD, online=(2, 3), objects=(replicated(1),), group=SMALL),

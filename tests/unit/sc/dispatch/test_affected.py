@@ -15,7 +15,7 @@ from schemas.objects.partition import (
     PartitionStatus,
     taking_over,
 )
-from schemas.objects.spu import SpuResolution
+from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.stream import StreamStatus
 from schemas.objects.topic import TopicResolution
@@ -446,6 +446,26 @@ def shared(*live: int, joining: tuple[int, ...] | None = None) -> Partition:
 )
 def test_affected_by_live_replicas(change: Change, group: SpuGroup, wakes: bool) -> None:
     found = set(affected_keys(change, store_of(group, *SPUS_OF_IT, PLACED)))
+    assert (GROUP_KEY in found) is wakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        pytest.param(spu_of(9), None, True, id="given-it-is-gone-then-looked-at"),
+        pytest.param(
+            member_of(group_of("h"), 9),
+            spu_of(9, name="h-9"),
+            True,
+            id="given-another-spec-then-too",
+        ),
+        pytest.param(spu_of(9), spu_of(9), False, id="given-the-same-spec-then-not"),
+    ],
+)
+def test_given_an_spu_of_nobody_then_a_group_that_waits_for_it_is_looked_at(
+    old: Spu, new: Spu | None, wakes: bool
+) -> None:
+    found = set(affected_keys(ObjectChanged(old, new), store_of(SAYS_WHY, *SPUS_OF_IT)))
     assert (GROUP_KEY in found) is wakes
 
 
