@@ -169,6 +169,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
         self._transport = None
         self._pushes.clear()
         self._drained.set()
@@ -345,10 +347,14 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _write(self, frame: list[Buffer]) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if len(frame) == 1:
-            self._transport.write(frame[0])
-        else:
-            self._transport.writelines(frame)
+        try:
+            if len(frame) == 1:
+                self._transport.write(frame[0])
+            else:
+                self._transport.writelines(frame)
+        except RuntimeError as error:
+            # uvloop may have closed its handle in a moment in which it tells nobody.
+            self._loop.call_soon(self.connection_lost, error)
 
 
 def _unproven(peer: int) -> UnauthorizedError:

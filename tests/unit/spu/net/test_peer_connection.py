@@ -10,7 +10,7 @@ import time
 import pytest
 import uvloop
 
-from schemas.errors import ErrorCode
+from schemas.errors import ErrorCode, UnreachableError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import set_offset_and_term
 from schemas.wire.protocol import MAX_FIRST_FRAME_BYTES, PREFIX, pack_frame
@@ -33,6 +33,38 @@ async def test_what_is_known_of_a_line(zero: Spu) -> None:
     assert line.get("retransmissions", 0) == 0
     raw.close()
     await until(lambda: connection.line() == {})
+
+
+async def test_given_a_handle_that_is_closed_without_a_word_then_the_connection_is_over(
+    zero: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = await zero.greeted(1)
+    await until(lambda: zero.handler.news == [("up", 1)])
+    connection = zero.peers.connection(1)
+    assert connection is not None
+
+    class Closed:
+        """As uvloop's transport then."""
+
+        def is_closing(self) -> bool:
+            return False
+
+        def writelines(self, _frame: object) -> None:
+            raise RuntimeError("the handler is closed")
+
+        write = writelines
+
+        def close(self) -> None:
+            pass
+
+    real = connection._transport
+    monkeypatch.setattr(connection, "_transport", Closed())
+    connection.end(UnreachableError("no greeting came"))
+    await until(lambda: zero.handler.news == [("up", 1), ("down", 1)])
+    assert not connection.usable
+    assert real is not None
+    real.close()
+    await raw.ended()
 
 
 async def test_given_silence_then_the_connection_is_given_up(
