@@ -34,7 +34,7 @@ from sc.controllers.membership.drain import Draining, drain
 from sc.controllers.partition import assignment_for
 from sc.controllers.recovery import lost_live_set
 from sc.controllers.spu_group import is_draining
-from sc.controllers.spu_restarts import follows_when, runs_by
+from sc.controllers.spu_restarts import follows_when, next_spec, runs_by
 from sc.store.view import Liveness, View
 from schemas.control.messages import Tombstone
 from schemas.objects.spu import Spu, SpuResolution, SpuStatus, SpuType
@@ -85,7 +85,9 @@ def _provision(
     if waits is not None:
         return (WakeAt(Key("Spu", name), now_ms + LOOK_MS),)
     session = view.sessions.get(spu.spec.spu_id)
-    return (ProvisionSpu(spu, None if session is None else session.generation),)
+    wanted = spu.spec if found is None else next_spec(found.spec, spu.spec)
+    runs = spu.model_copy(update={"spec": wanted})
+    return (ProvisionSpu(runs, None if session is None else session.generation),)
 
 
 def _status(

@@ -41,8 +41,21 @@ def is_run_by(view: View, name: str, spec: SpuSpec) -> bool:
 
 
 def _place(spec: SpuSpec) -> tuple[object, ...]:
-    ports = spec.public_endpoint.port, spec.private_endpoint.port
-    return spec.spu_id, spec.storage.log_dir, *ports
+    return spec.spu_id, spec.storage.log_dir, *_ports(spec)
+
+
+def _ports(spec: SpuSpec) -> tuple[int, int]:
+    return spec.public_endpoint.port, spec.private_endpoint.port
+
+
+def next_spec(runs: SpuSpec, wanted: SpuSpec) -> SpuSpec:
+    """By which spec the process of a managed SPU runs next that runs by another one than its object
+    has. Clients and other SPUs look for it at the ports of the object: while it is at others, no
+    replica becomes live, and it keeps its directory until it is at those."""
+    if _ports(runs) == _ports(wanted):
+        return wanted
+    storage = wanted.storage.model_copy(update={"log_dir": runs.storage.log_dir})
+    return wanted.model_copy(update={"storage": storage})
 
 
 def _bounds(spec: SpuSpec) -> tuple[int | None, ...]:
@@ -91,11 +104,10 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
         return None
     if view.recovering:
         return "the cluster has recovered"
+    wanted = next_spec(found.spec, spu.spec)
     match view.liveness(spu.spec.spu_id, now_ms):
         case Liveness.OFFLINE:
-            moves = found.spec.storage.log_dir != spu.spec.storage.log_dir and not found.unable
-            only = _only_replica(view, spu.spec.spu_id) if moves else None
-            return only or _comes_back(view, spu, found.spec, spu.spec, now_ms)
+            return _comes_back(view, spu, found.spec, wanted, now_ms)
         case Liveness.UNKNOWN:
             return f"{spu.name} is connected"
         case Liveness.ONLINE:
@@ -103,25 +115,10 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
     for other in view.store.objects(Spu):
         if other.name != spu.name and _restarts(view, other):
             return f"{other.name} is back"
-    if _relieves(found.spec, spu.spec):
+    if _relieves(found.spec, wanted) or _ports(found.spec) != _ports(wanted):
+        # What waits for replicas must not keep them from becoming live.
         return None
-    if found.spec.storage.log_dir != spu.spec.storage.log_dir:
-        only = _only_replica(view, spu.spec.spu_id)
-        if only is not None:
-            return only
     return _needed_for(view, spu.spec.spu_id, now_ms)
-
-
-def _only_replica(view: View, spu_id: int) -> str | None:
-    """That an SPU has the only replica of a partition, which another directory lacks. Whoever gives
-    a group another one asks for that; whoever restores a backup does not."""
-    for partition in view.store.partitions_on(spu_id):
-        if partition.spec.replicas == (spu_id,) and partition.status.lrs:
-            return (
-                f"{partition.name} has another replica than the one in the directory that the"
-                " process uses; to have the SPU stay there, apply the newer manifest of its group"
-            )
-    return None
 
 
 def _comes_back(view: View, spu: Spu, before: SpuSpec, after: SpuSpec, now_ms: int) -> str | None:

@@ -20,7 +20,7 @@ from runnel.cli.cluster.rebalance import rebalance
 from runnel.cli.cluster.recover import recover
 from runnel.cli.contexts import note_override
 from runnel.cli.failure import say
-from runnel.cli.progress import progress
+from runnel.cli.progress import going_on, progress
 from runnel.cli.render import TableOutput, count, print_rows
 from runnel.contexts import load_contexts
 from runnel.local.cluster import ClusterDaemons
@@ -157,7 +157,8 @@ def restart(
     replicas are live again. With --no-rolling, all stop, and all start.
     """
     cluster = local_cluster(data_dir)
-    with progress("restarting the cluster") as update:
+    again = "not all is restarted; to start what is away, and go on: runnel cluster restart"
+    with going_on(again), progress("restarting the cluster") as update:
         if rolling:
             restarted = cluster.restart(update)
         else:

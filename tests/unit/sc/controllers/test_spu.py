@@ -24,7 +24,7 @@ from sc.store.view import Provisioned, View
 from schemas.control.messages import Tombstone
 from schemas.ids import StorageId, Term
 from schemas.objects.partition import Partition
-from schemas.objects.spu import Spu, SpuResolution, SpuStatus, Storage
+from schemas.objects.spu import PublicEndpoint, Spu, SpuResolution, SpuStatus, Storage
 from schemas.objects.spu_group import SpuGroupResolution, SpuTemplate
 from tests.unit.sc.builders import (
     group_of,
@@ -286,10 +286,16 @@ DRAINS = DRAINS.with_status(DRAINS.status.model_copy(update={"drained": True}))
 
 LATER = WakeAt(MANAGED_KEY, NOW + LOOK_MS)
 SHARED = partition_of("s", 0, (1, 2), leader=1, term=Term(1 << 16), lrs=(live(1),))
-SINGLE = partition_of("a", 0, (1,), leader=1, term=Term(1 << 16), lrs=(live(1),))
-STAYS = (
-    "a-0 has another replica than the one in the directory that the process uses; to have the SPU"
-    " stay there, apply the newer manifest of its group"
+NOT_LIVE = (
+    "all replicas of s-0 are live: SPU 2 is not registered; register it again, and have others take"
+    " its replicas: runnel spu drain"
+)
+AT_OTHER_PORTS = member_of(
+    group_of(template=SpuTemplate(public_endpoint=PublicEndpoint(port=9505))), 1
+)
+#: And in the directory of `ELSEWHERE`.
+AT_OTHER_PORTS_FIRST = AT_OTHER_PORTS.model_copy(
+    update={"spec": AT_OTHER_PORTS.spec.model_copy(update={"storage": ELSEWHERE.spec.storage})}
 )
 
 
@@ -400,22 +406,21 @@ def runs(spu: Spu, trouble: str | None = None, *, unable: bool = False) -> dict[
         ),
         pytest.param(
             view_of(
-                *(GROUP, ELSEWHERE, SINGLE),
-                provisioned=runs(MANAGED),
-                sessions=[session_of(1, report_of(SINGLE, 1))],
+                *(GROUP, AT_OTHER_PORTS, SHARED),
+                provisioned=runs(ELSEWHERE),
+                sessions=[session_of(1, report_of(SHARED, 1))],
             ),
-            (goes_on(ELSEWHERE, STAYS), LATER),
-            id="given-the-only-replica-is-where-the-process-is-then-that-stays",
+            (ProvisionSpu(AT_OTHER_PORTS_FIRST, 1),),
+            id="given-other-ports-then-those-first-since-no-replica-becomes-live-before",
         ),
         pytest.param(
-            view_of(GROUP, ELSEWHERE, SINGLE, provisioned=runs(MANAGED, "it was killed")),
-            (goes_on(ELSEWHERE, STAYS, "it was killed"), LATER),
-            id="given-the-only-replica-and-it-is-away-for-a-moment-then-it-stays",
-        ),
-        pytest.param(
-            view_of(GROUP, ELSEWHERE, SINGLE, provisioned=runs(MANAGED, BROKEN, unable=True)),
-            (becomes(ELSEWHERE, SpuResolution.OFFLINE, BROKEN), ProvisionSpu(ELSEWHERE)),
-            id="given-the-only-replica-and-it-cannot-run-there-then-it-moves",
+            view_of(
+                *(GROUP, AT_OTHER_PORTS, SHARED),
+                provisioned=runs(AT_OTHER_PORTS_FIRST),
+                sessions=[session_of(1, report_of(SHARED, 1))],
+            ),
+            (goes_on(AT_OTHER_PORTS, NOT_LIVE), LATER),
+            id="given-the-ports-and-another-directory-then-that-waits-for-replicas",
         ),
         pytest.param(
             view_of(
@@ -451,11 +456,7 @@ def runs(spu: Spu, trouble: str | None = None, *, unable: bool = False) -> dict[
                 sessions=[session_of(1, report_of(SHARED, 1))],
             ),
             (
-                goes_on(
-                    ELSEWHERE,
-                    "all replicas of s-0 are live: SPU 2 is not registered; register it again, and"
-                    " have others take its replicas: runnel spu drain",
-                ),
+                goes_on(ELSEWHERE, NOT_LIVE),
                 LATER,
             ),
             id="given-a-replica-beside-its-own-that-is-not-live-then-it-follows",
