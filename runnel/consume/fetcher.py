@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ class PartitionFetcher:
         if (pushed := await self._pushed(offset)) is not None:
             return pushed
         loop = asyncio.get_running_loop()
+        began_s = time.monotonic()
         deadline = loop.time() + self._settings.give_up_s
         attempt = 0
         while True:
@@ -167,6 +169,7 @@ class PartitionFetcher:
                         f" {self._settings.give_up_s:g} s:"
                         f" {self._route.explained(self._partition, error)}"
                     ) from error
+                self._route.tell_of_wait("read", self._partition, error, began_s)
             left_s = deadline - loop.time()
             attempt = await self._route.pause(self._partition, attempt, left_s)
 

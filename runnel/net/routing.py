@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from runnel.net.address import Address
 from runnel.net.connection import Buffer, Response, SpuConnection
 from runnel.net.metadata import LeaderCache, partition_of
 from runnel.net.pool import ConnectionPool
+from runnel.net.waits import Waits
 from schemas.backoff import backoff_s
 from schemas.control.assignments import Endpoint, PartitionLeader, TopicAssignment
 from schemas.errors import (
@@ -115,6 +117,7 @@ class TopicRoute:
         #: Since when an SC has not known a segment that would be newer than all it knows.
         self._unheard_since: dict[int, float] = {}
         self._tried: dict[int, Term] = {}
+        self._waits = Waits()
 
     @property
     def name(self) -> str:
@@ -302,6 +305,13 @@ class TopicRoute:
             return error.message
         return f"{error.message}. The SC says of the partition: {found.reason}"
 
+    def tell_of_wait(self, doing: str, index: int, error: RunnelError, began_s: float) -> None:
+        """Log a warning if what is ``doing`` something with a partition has failed since
+        ``began_s``, on the monotonic clock, and is tried again."""
+        if self._waits.due(began_s, time.monotonic()):
+            what = f"{doing} partition {self.name}/{index}"
+            self._waits.tell(what, self.explained(index, error))
+
     async def pause(self, index: int, attempt: int, longest_s: float = math.inf) -> int:
         """Wait after attempt number ``attempt`` failed; gives the number of the next one.
 
@@ -351,6 +361,7 @@ class TopicRoute:
     ) -> Response:
         """`request` with retries until ``give_up_s`` have passed. For reads only."""
         loop = asyncio.get_running_loop()
+        began_s = time.monotonic()
         deadline = loop.time() + give_up_s
         attempt = 0
         while True:
@@ -375,6 +386,7 @@ class TopicRoute:
                         f"gave up on {self.name}/{index} after {give_up_s:g} s:"
                         f" {self.explained(index, error)}"
                     ) from error
+                self.tell_of_wait("read", index, error, began_s)
             attempt = await self.pause(index, attempt, deadline - loop.time())
 
 

@@ -32,7 +32,6 @@ from runnel.produce.sender import PartitionSender, SenderSettings
 from runnel.produce.settings import LINGER_MS, ProducerSettings
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
 from runnel.produce.typed_send_buffer import TypedSendBuffer
-from runnel.produce.waits import Waits
 from runnel.records.arrow_schema import row_sizes
 from runnel.records.tables import (
     SizedRows,
@@ -118,7 +117,6 @@ class Producer(RecordSender):
             request_timeout_ms=settings.request_timeout_ms,
         )
         self._counts = SendCounts(total)
-        self._told_waits = Waits()
         self._senders: dict[int, PartitionSender] = {}
         growth = follow_partition_count(
             route, settings.metadata_max_age_ms / 1000, self._send_buffer.grow
@@ -324,7 +322,6 @@ class Producer(RecordSender):
                 self._settled,
                 monotonic,
                 self._on_sealed,
-                waits=self._told_waits,
             )
             self._senders[partition] = sender
             self._tasks.append(

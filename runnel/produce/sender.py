@@ -35,7 +35,6 @@ from runnel.net.connection import Response
 from runnel.net.routing import NotHereError, SegmentGoneError, TopicRoute, may_retry
 from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import Batch
-from runnel.produce.waits import Waits
 from schemas.errors import (
     LOST_RECORDS,
     DeadlineExceededError,
@@ -92,7 +91,7 @@ class PartitionSender:
 
     ``clock`` is the one that stamped the batches, in seconds. ``on_sealed`` takes each batch that a
     sealed log refuses, in order, with its bytes: it does not fail then. While ``held``, nothing new
-    is sent. ``waits`` hears of each failure after which a batch is sent again.
+    is sent.
     """
 
     index: int
@@ -103,7 +102,6 @@ class PartitionSender:
     clock: Callable[[], float]
     on_sealed: Callable[[Batch, list[Buffer]], None] | None = None
     held: bool = False
-    waits: Waits = field(default_factory=Waits)
     _queue: deque[Batch] = field(default_factory=deque)
     #: Those of `put_first` that wait. They go before the queue, and keep the order of the calls.
     _first: deque[Batch] = field(default_factory=deque)
@@ -331,12 +329,9 @@ class PartitionSender:
             if error is not None:
                 if not may_retry(error):
                     return error
-                now_s = self.clock()
-                if now_s >= self._deadline(head):
+                if self.clock() >= self._deadline(head):
                     return self._too_late(head, error)
-                if self.waits.due(began_s, now_s):
-                    place = f"{self.route.name}/{self.index}"
-                    self.waits.tell(place, self.route.explained(self.index, error))
+                self.route.tell_of_wait("send to", self.index, error, began_s)
                 if not at_once:
                     left_s = self._deadline(head) - self.clock()
                     attempt = await self.route.pause(self.index, attempt, left_s)

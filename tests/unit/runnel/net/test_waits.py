@@ -1,4 +1,4 @@
-"""That a producer which cannot send says why, and not too often."""
+"""That who cannot send or read says why, and not too often."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from runnel.produce import waits
-from runnel.produce.waits import AGAIN_S, PATIENCE_S, Waits
-from schemas.errors import StorageFullError
+from runnel.net import waits
+from runnel.net.waits import AGAIN_S, PATIENCE_S, Waits
+from schemas.errors import OverloadedError, StorageFullError
 from tests.unit.runnel.conftest import World
 
 
@@ -42,4 +42,23 @@ async def test_given_an_spu_without_room_then_the_program_hears_what_its_produce
             await producer.send(b"x")
     assert [one.message for one in caplog.records] == [
         f"still trying to send to partition orders/0: {why}"
+    ]
+
+
+async def test_given_a_leader_that_nobody_reaches_then_the_program_hears_what_its_reader_waits_for(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "PATIENCE_S", 0.0)
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders") as producer:
+        await producer.send(b"x")
+    why = "it is busy"
+    world.spu.fetch_script.extend([OverloadedError(why)] * 2)
+    with caplog.at_level(logging.WARNING, "runnel"):
+        async with world.cluster.consumer("orders", "earliest") as consumer, asyncio.timeout(10):
+            async for record in consumer:
+                assert record.value == b"x"
+                break
+    assert [one.message for one in caplog.records] == [
+        f"still trying to read partition orders/0: {why}"
     ]
