@@ -85,7 +85,7 @@ def _provision(
     if waits is not None:
         return (WakeAt(Key("Spu", name), now_ms + LOOK_MS),)
     session = view.sessions.get(spu.spec.spu_id)
-    wanted = spu.spec if found is None else next_spec(found.spec, spu.spec)
+    wanted = spu.spec if found is None else next_spec(found, spu.spec)
     runs = spu.model_copy(update={"spec": wanted})
     return (ProvisionSpu(runs, None if session is None else session.generation),)
 

@@ -7,7 +7,7 @@ first one, and another directory of replicas is filled before the next SPU gets 
 replica set may name one that has come back without its data, where the minimum keeps it in: what
 the SPUs report counts, not the set alone. An SPU that is not connected has nothing to wait for: it
 may be the template that keeps it from running. But one with the only live copy of a partition keeps
-its directory until it is back, or says why it does not run. And one that only gets more room, or
+its directory until it is back, or cannot run. And one that only gets more room, or
 may send faster, does not wait for replicas: they may lack just that.
 
 What it waits for is said together with what a user can do. A replica that never comes back is
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sc.controllers.live_set import member_health
-from sc.store.view import Liveness, View
+from sc.store.view import Liveness, Provisioned, View
 from schemas.objects.partition import Partition, missed
 from schemas.objects.spu import Spu, SpuSpec, SpuType
 
@@ -48,13 +48,13 @@ def _ports(spec: SpuSpec) -> tuple[int, int]:
     return spec.public_endpoint.port, spec.private_endpoint.port
 
 
-def next_spec(runs: SpuSpec, wanted: SpuSpec) -> SpuSpec:
+def next_spec(found: Provisioned, wanted: SpuSpec) -> SpuSpec:
     """By which spec the process of a managed SPU runs next that runs by another one than its object
     has. Clients and other SPUs look for it at the ports of the object: while it is at others, no
     replica becomes live, and it keeps its directory until it is at those."""
-    if _ports(runs) == _ports(wanted):
+    if not found.spec_known or _ports(found.spec) == _ports(wanted):
         return wanted
-    storage = wanted.storage.model_copy(update={"log_dir": runs.storage.log_dir})
+    storage = wanted.storage.model_copy(update={"log_dir": found.spec.storage.log_dir})
     return wanted.model_copy(update={"storage": storage})
 
 
@@ -104,7 +104,7 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
         return None
     if view.recovering:
         return "the cluster has recovered"
-    wanted = next_spec(found.spec, spu.spec)
+    wanted = next_spec(found, spu.spec)
     match view.liveness(spu.spec.spu_id, now_ms):
         case Liveness.OFFLINE:
             return _comes_back(view, spu, found.spec, wanted, now_ms)
@@ -115,7 +115,7 @@ def follows_when(view: View, spu: Spu, now_ms: int) -> str | None:
     for other in view.store.objects(Spu):
         if other.name != spu.name and _restarts(view, other):
             return f"{other.name} is back"
-    if _relieves(found.spec, wanted) or _ports(found.spec) != _ports(wanted):
+    if _relieves(found.spec, wanted) or (found.spec_known and _ports(found.spec) != _ports(wanted)):
         # What waits for replicas must not keep them from becoming live.
         return None
     return _needed_for(view, spu.spec.spu_id, now_ms)

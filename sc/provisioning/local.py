@@ -146,7 +146,7 @@ class LocalProvisioner(Provisioner):
                     except OSError as error:
                         log.warning("its file names another process", spu=name, why=str(error))
             log.info("adopted", spu=name, pid=None if process is None else process.pid)
-            self._spus[name] = Provisioned(spec)
+            self._spus[name] = Provisioned(spec, spec_known=known)
             self._take_care(name, _Managed(spec, process, known))
             self._on_change(name)
 

@@ -102,12 +102,14 @@ class SessionState:
 class Provisioned:
     """An SPU that a provisioner manages: the spec it was given, and what prevents its process
     from running, if anything does. ``ended_session`` is the session of the process that ran by the
-    spec before. ``unable``: the trouble is of the process or the spec itself; nobody killed it."""
+    spec before. ``unable``: the trouble is of the process or the spec itself; nobody killed it.
+    ``spec_known``: False for a process of which nobody knows the spec."""
 
     spec: SpuSpec
     trouble: str | None = None
     ended_session: int | None = None
     unable: bool = False
+    spec_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

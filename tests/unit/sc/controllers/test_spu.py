@@ -24,7 +24,7 @@ from sc.store.view import Provisioned, View
 from schemas.control.messages import Tombstone
 from schemas.ids import StorageId, Term
 from schemas.objects.partition import Partition
-from schemas.objects.spu import PublicEndpoint, Spu, SpuResolution, SpuStatus, Storage
+from schemas.objects.spu import PublicEndpoint, Spu, SpuResolution, SpuSpec, SpuStatus, Storage
 from schemas.objects.spu_group import SpuGroupResolution, SpuTemplate
 from tests.unit.sc.builders import (
     group_of,
@@ -412,6 +412,28 @@ def runs(spu: Spu, trouble: str | None = None, *, unable: bool = False) -> dict[
             ),
             (ProvisionSpu(AT_OTHER_PORTS_FIRST, 1),),
             id="given-other-ports-then-those-first-since-no-replica-becomes-live-before",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, AT_OTHER_PORTS),
+                provisioned={
+                    MANAGED.name: Provisioned(SpuSpec(spu_id=0), spec_known=False),
+                },
+                sessions=[session_of(1)],
+            ),
+            (ProvisionSpu(AT_OTHER_PORTS, 1),),
+            id="given-a-process-of-which-nobody-knows-the-directory-then-that-of-the-object",
+        ),
+        pytest.param(
+            view_of(
+                *(GROUP, AT_OTHER_PORTS, SHARED),
+                provisioned={
+                    MANAGED.name: Provisioned(SpuSpec(spu_id=0), spec_known=False),
+                },
+                sessions=[session_of(1, report_of(SHARED, 1))],
+            ),
+            (goes_on(AT_OTHER_PORTS, NOT_LIVE), LATER),
+            id="given-such-a-process-beside-a-replica-that-is-not-live-then-it-goes-on",
         ),
         pytest.param(
             view_of(
