@@ -18,6 +18,7 @@ from runnel.archive.resolving import resolve_place
 from runnel.client.links import Links
 from runnel.net.offsets import (
     TransactionId,
+    check_offset,
     check_offsets,
     list_offsets,
     make_range,
@@ -150,7 +151,10 @@ class Partitions(Links):
                 f"topic {topic!r} is a system topic: only Runnel truncates it"
             )
         route = await self._route(topic)
+        if isinstance(before, int):
+            check_offset("before", before)
         if isinstance(before, Mapping):
+            check_offsets("before", before)
             partitions = before.keys() if partitions is None else partitions
         chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
         columns = await self._columns(route, before)

@@ -27,6 +27,7 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.ids import PartitionUid
+from schemas.wire.batch import MAX_OFFSET
 from schemas.wire.protocol import Api
 from schemas.wire.record_requests import (
     EARLIEST,
@@ -86,15 +87,15 @@ class Range:
                 "no partition is named: partitions (or a map of partitions to offsets) is empty;"
                 " name at least one, or give neither for all"
             )
+        for partition in self.partitions or ():
+            _check_partition("partitions", partition)
         match self.start:
             case "earliest" | "latest":
                 pass
             case datetime() as when:
                 _check_time("start", when)
-            case bool():
-                raise InvalidRequestError(_bad("start", self.start))
-            case int() as offset if offset >= 0:
-                pass
+            case int() as offset:
+                check_offset("start", offset)
             case TransactionId():
                 pass
             case Mapping() as offsets:
@@ -140,7 +141,6 @@ def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Ra
     )
 
 
-_MAX_TERM: Final = (1 << 64) - 1
 #: How long to wait before an SC that is behind what was read is asked again.
 BEHIND_PAUSE_S: Final = 0.5
 #: How often a look-up begins anew because its batch was removed meanwhile.
@@ -338,14 +338,25 @@ async def _first_due(route: TopicRoute, cursor: Cursor, give_up_s: float) -> int
     return None
 
 
+def check_offset(name: str, offset: int) -> None:
+    """Raise InvalidRequestError unless a log can hold such an offset."""
+    # Python takes True for 1; what keeps offsets does not.
+    if isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
+        raise InvalidRequestError(
+            f"{name} is {offset!r}; an offset is a whole number from 0 to {MAX_OFFSET}"
+        )
+
+
 def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
     """Raise InvalidRequestError unless these are offsets by partition, with terms or without."""
     for partition, given in offsets.items():
         numbers: tuple[Any, Any] = given if isinstance(given, OffsetAndTerm) else (given, 0)
         offset, term = numbers
-        if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
+        if not isinstance(partition, int) or not isinstance(offset, int):
             raise InvalidRequestError(_bad(name, dict(offsets)))
-        if not isinstance(term, int) or not 0 <= term <= _MAX_TERM:
+        _check_partition(name, partition)
+        check_offset(f"{name} of partition {partition}", offset)
+        if type(term) is not int or not 0 <= term <= MAX_OFFSET:
             raise InvalidRequestError(
                 f"{name}: the term of partition {partition} is {term!r}; give one that"
                 " position_with_terms gave, or the offset alone"
@@ -367,6 +378,11 @@ def check_named(
                 f"{name} names no offset for partition {partition} of {topic!r}; name"
                 f" it{choose}{not_read}"
             )
+
+
+def _check_partition(name: str, partition: object) -> None:
+    if isinstance(partition, bool):
+        raise InvalidRequestError(f"{name}: {partition!r} is not the number of a partition")
 
 
 def _check_time(name: str, when: datetime) -> None:

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.errors import CorruptBatchError, InvalidRequestError, UnsupportedError
+from schemas.wire.batch import MAX_OFFSET
 
 S = TypeVar("S")
 U = TypeVar("U")
@@ -39,7 +40,6 @@ KEPT_IDS: Final = 256
 _FORMAT: Final = 1
 #: The errors of reading JSON that no Runnel client wrote.
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-_MAX_NUMBER: Final = (1 << 63) - 1
 
 
 def read_text(value: Any) -> str:
@@ -52,7 +52,7 @@ def read_text(value: Any) -> str:
     return value
 
 
-def read_number(value: Any, most: int = _MAX_NUMBER) -> int:
+def read_number(value: Any, most: int = MAX_OFFSET) -> int:
     """A whole number of an entry, from 0 to ``most``, such as an offset. Raises ValueError."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r} is no whole number from 0 to {most}")
@@ -67,7 +67,8 @@ class StateType(Protocol[S, U]):
         ...
 
     def apply(self, state: S, update: U) -> S:
-        """The state after an update; it may be the same object, changed."""
+        """The state after an update; it may be the same object, changed. There is one after each
+        update that `read_update` gives."""
         ...
 
     def pack_state(self, state: S) -> Any:
@@ -200,6 +201,25 @@ class StateFold(Generic[S, U]):
     def entry(self, attempt: str, updates: Sequence[U]) -> Entry:
         """The entry to append at `position` for these updates."""
         return Entry(attempt, tuple(map(self._kind.pack_update, updates)))
+
+    def written(self, entry: Entry) -> bytes:
+        """The value of an entry's record, which was read as every client will read it.
+
+        Raises InvalidRequestError for what could not be read back: once appended, it would hide all
+        that the log holds.
+        """
+        try:
+            value = entry.pack()
+            again = Entry.unpack(value)
+            if again.is_snapshot:
+                self._kind.read_state(again.snapshot)
+            for update in again.updates:
+                self._kind.read_update(update)
+        except (*_MALFORMED, CorruptBatchError) as error:
+            raise InvalidRequestError(
+                f"nothing was written to the state log: what was to be could not be read: {error}"
+            ) from error
+        return value
 
     @property
     def snapshot_due(self) -> bool:

@@ -93,7 +93,7 @@ class StateLog(Generic[S, U]):
         ``decide`` may be called several times; it must not change the state, and returns no updates
         if there is nothing to do. Its errors pass through. Raises DeadlineExceededError after
         ``give_up_s``; ``outcomeUnknown`` in its details says whether the updates may still be
-        appended.
+        appended. Raises InvalidRequestError for updates that no client could read.
         """
         deadline = _deadline(give_up_s)
         async with self._alone(deadline):
@@ -127,7 +127,7 @@ class StateLog(Generic[S, U]):
         """Append an entry at the next offset; False if it is lost and never will be there."""
         loop = asyncio.get_running_loop()
         expected = self._fold.position
-        value = entry.pack()
+        value = self._fold.written(entry)
         batch = record_batch(value, now_us())
         attempt, uncertain = 0, False
         while True:

@@ -167,7 +167,7 @@ class UncleanElection(Model):
 class Truncation(Model):
     """A request to remove the oldest records of a partition, on every replica, for good."""
 
-    before: int = Field(ge=0, lt=1 << 62)
+    before: int = Field(ge=0, lt=1 << 62, strict=True)
     """Records below this offset are removed; uncommitted ones as soon as they are committed."""
     force: bool | None = None
     """true: also records of a topic with an archive that are not in it yet."""
@@ -180,9 +180,9 @@ class ArchivedRange(Model):
     election came since: after that, the log may hold other records than the archive.
     """
 
-    before: int = Field(ge=0, lt=1 << 62)
+    before: int = Field(ge=0, lt=1 << 62, strict=True)
     """Records below this offset are archived."""
-    was: int = Field(ge=0, lt=1 << 62)
+    was: int = Field(ge=0, lt=1 << 62, strict=True)
     """The partition's ``archivedBefore``, as the writer saw it."""
     unclean_term: int | None = Field(default=None, ge=0, lt=1 << 64)
     """The partition's ``status.uncleanTerm``, as the writer saw it before it compared the log with

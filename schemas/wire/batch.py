@@ -51,11 +51,12 @@ TRANSACTION_IDS_FLAG: Final = 2
 SEAL_FLAG: Final = 4
 NO_TRANSACTION: Final = -1
 MAX_TRANSACTION_ID: Final = (1 << 63) - 1
+MAX_OFFSET: Final = (1 << 63) - 1
+"""Of a record, and of the next one to read: offsets are signed numbers of 64 bits."""
 _CRC: Final = struct.Struct("<I")
 _LEADER_PART: Final = struct.Struct("<IIqQ")
 _LEADER_BODY: Final = struct.Struct("<IqQ")
 _CLIENT_START: Final = 24
-_MAX_OFFSET: Final = (1 << 63) - 1
 
 CODECS: Final[dict[str, int]] = {"none": 0, "lz4": 1, "zstd": 2}
 _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
@@ -167,7 +168,7 @@ def verify(batch: Buffer, header: BatchHeader | None = None) -> BatchHeader:
     read already. Raises CorruptBatchError."""
     verify_leader_part(batch)
     header = verify_client_part(batch, header)
-    if not 0 <= header.base_offset <= header.next_offset <= _MAX_OFFSET:
+    if not 0 <= header.base_offset <= header.next_offset <= MAX_OFFSET:
         raise CorruptBatchError(
             f"{header.record_count} records cannot begin at offset {header.base_offset}"
         )

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from runnel import OffsetAndTerm, TransactionId
 from schemas.errors import InvalidRequestError
+from schemas.wire.batch import MAX_OFFSET
 from schemas.wire.record_requests import EARLIEST, LATEST
 
 #: Beside the topics in JSON: their uids. No topic of a user has such a name.
@@ -33,7 +34,6 @@ UIDS: Final = "_uids"
 TERMS: Final = "_terms"
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_MAX_OFFSET: Final = (1 << 63) - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The last millisecond that Python has a date for.
 _MAX_MS: Final = 253402300799999
@@ -152,7 +152,7 @@ def parse_offsets(option: str, text: str, only: str | None, *, words: tuple[str,
 
     def offset(partition: str, value: Any) -> int:
         # Python takes JSON's true for a number; nothing else does.
-        if type(value) is int and (0 <= value <= _MAX_OFFSET or value in special):
+        if type(value) is int and (0 <= value <= MAX_OFFSET or value in special):
             return value
         accepted = ", ".join(f"{number} for {word}" for number, word in special.items())
         raise InvalidRequestError(
@@ -259,7 +259,7 @@ def parse_terms(data: Any) -> dict[str, dict[int, int]]:
 
 
 def _term(value: Any) -> int:
-    if type(value) is not int or not 0 < value <= _MAX_OFFSET:
+    if type(value) is not int or not 0 < value <= MAX_OFFSET:
         raise ValueError(f"{json.dumps(value)} is no term")
     return value
 

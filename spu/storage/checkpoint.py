@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import StorageFailedError
-from schemas.wire.batch import MAX_TRANSACTION_ID, NO_TRANSACTION
+from schemas.wire.batch import MAX_OFFSET, MAX_TRANSACTION_ID, NO_TRANSACTION
 from spu.replication.history import History, TermStart
 from spu.replication.producer_state import (
     NO_PRODUCERS,
@@ -31,7 +31,6 @@ CHECKPOINT_NAME: Final = "checkpoint"
 #: How many durable bytes recovery verifies again.
 VERIFY_AGAIN_BYTES: Final = 256 << 10
 _NUMBERS: Final = 1 << 64
-_MAX_OFFSET: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
     return (
         all(type(number) is int and abs(number) < _NUMBERS for number in signed)
         and all(type(number) is int and 0 <= number < _NUMBERS for number in unsigned)
-        and checkpoint.segment <= checkpoint.scan_offset <= checkpoint.durable_leo <= _MAX_OFFSET
+        and checkpoint.segment <= checkpoint.scan_offset <= checkpoint.durable_leo <= MAX_OFFSET
         and checkpoint.log_start <= checkpoint.durable_leo
         and (checkpoint.sealed is None or checkpoint.log_start <= sealed < checkpoint.durable_leo)
         and NO_TRANSACTION <= last_id <= MAX_TRANSACTION_ID

@@ -20,6 +20,7 @@ from schemas.objects.topic import MAX_BATCH_BYTES
 from schemas.wire.batch import (
     HEADER_SIZE,
     MAGIC,
+    MAX_OFFSET,
     NO_TRANSACTION,
     BatchHeader,
     read_header,
@@ -34,7 +35,6 @@ _SCAN_BYTES: Final = 4 << 20
 _MAGIC_BYTES: Final = struct.pack("<H", MAGIC)
 _MAGIC_AT: Final = 28
 _NAME: Final = re.compile(f"([0-9]{{20}}){re.escape(LOG_SUFFIX)}")
-_MAX_OFFSET: Final = (1 << 63) - 1
 #: A search for batches stops after checksums over this many times the bytes that it searches.
 _SEARCH_FACTOR: Final = 8
 
@@ -110,7 +110,7 @@ def segment_bases(directory: Path) -> list[int]:
 def bases_of(names: Iterable[str]) -> list[int]:
     """Base offsets of the segment files among ``names``, in order. Other names are ignored."""
     found = (int(name[1]) for name in map(_NAME.fullmatch, names) if name)
-    return sorted(base for base in found if base <= _MAX_OFFSET)
+    return sorted(base for base in found if base <= MAX_OFFSET)
 
 
 def scan(

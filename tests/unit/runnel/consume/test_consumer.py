@@ -211,6 +211,11 @@ async def test_given_a_topic_that_is_being_deleted_then_the_error_says_so(
     [
         pytest.param("begin", None, None, id="given-an-unknown-word"),
         pytest.param(-1, None, None, id="given-a-negative-offset"),
+        pytest.param(1 << 63, None, None, id="given-an-offset-of-65-bits"),
+        pytest.param(True, None, None, id="given-a-flag-for-an-offset"),
+        pytest.param({0: True, 1: 2}, None, None, id="given-a-flag-in-a-map"),
+        pytest.param({0: 1, True: 2}, None, None, id="given-a-flag-for-a-partition-in-a-map"),
+        pytest.param("earliest", None, [True], id="given-a-flag-for-a-partition"),
         pytest.param(datetime(2020, 1, 1), None, None, id="given-a-time-without-zone"),  # noqa: DTZ001
         pytest.param("earliest", 5, None, id="given-one-offset-for-stop"),
         pytest.param({0: -5}, None, None, id="given-a-negative-offset-in-a-map"),

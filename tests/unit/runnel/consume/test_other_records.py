@@ -181,7 +181,7 @@ async def test_given_a_reader_at_the_end_then_its_position_has_a_term(orders: Wo
     [
         pytest.param({0: OffsetAndTerm(6, -1)}, "the term of partition 0 is -1", id="negative"),
         pytest.param(
-            {0: OffsetAndTerm(6, 1 << 64)}, "the term of partition 0 is 1", id="too-large"
+            {0: OffsetAndTerm(6, 1 << 63)}, "the term of partition 0 is 9", id="too-large"
         ),
         pytest.param({0: OffsetAndTerm(6, "x")}, "the term of partition 0 is 'x'", id="a-text"),  # type: ignore[arg-type]
         pytest.param({3: OffsetAndTerm(6, 1)}, "partitions 0 to 0, not 3", id="no-such-partition"),
@@ -198,7 +198,9 @@ async def test_positions_that_nobody_gave_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"), [({3: 1}, "not 3"), ({0: -1}, "offsets is {0: -1}")], ids=["index", "offset"]
+    ("asked", "says"),
+    [({3: 1}, "not 3"), ({0: -1}, "offsets of partition 0 is -1")],
+    ids=["index", "offset"],
 )
 async def test_terms_of_no_place_are_refused(
     orders: World, asked: dict[int, int], says: str

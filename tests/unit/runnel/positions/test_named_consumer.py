@@ -21,7 +21,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid
 from schemas.objects.system_topics import POSITIONS
-from schemas.wire.batch import build_control
+from schemas.wire.batch import MAX_OFFSET, build_control
 from schemas.wire.partitioner import partition_for
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
@@ -238,6 +238,30 @@ async def test_given_offsets_then_these_are_committed(world: World) -> None:
         with pytest.raises(InvalidRequestError, match="does not read the partitions"):
             await consumer.commit({7: 3})
     assert await rest(world) == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "says"),
+    [
+        pytest.param(
+            {0: 1 << 63},
+            "commit of partition 0 is 9223372036854775808; .* from 0 to 9223372036854775807",
+            id="given-65-bits",
+        ),
+        pytest.param({0: True}, "commit of partition 0 is True; an offset", id="given-a-flag"),
+        pytest.param({False: 3}, "commit: False is not the number", id="given-a-flag-as-partition"),
+    ],
+)
+async def test_given_what_is_no_offset_then_it_is_refused_and_positions_can_be_read(
+    world: World, offsets: dict[int, int], says: str
+) -> None:
+    await fill(world)
+    async with world.cluster.consumer("orders", name="billing", settings=BY_HAND) as consumer:
+        await some(consumer, 4)
+        with pytest.raises(InvalidRequestError, match=says):
+            await consumer.commit(offsets)
+        await consumer.commit({0: MAX_OFFSET})
+    assert await committed(world) == {0: MAX_OFFSET}
 
 
 async def test_given_a_commit_ahead_then_none_of_its_own_goes_back(world: World) -> None:

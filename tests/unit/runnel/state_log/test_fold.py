@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from runnel.state_log import fold as fold_module
-from runnel.state_log.fold import LEAST_SNAPSHOT_BYTES, AppendOutcome, Entry, StateFold
+from runnel.state_log.fold import (
+    LEAST_SNAPSHOT_BYTES,
+    AppendOutcome,
+    Entry,
+    StateFold,
+    read_text,
+)
 from schemas.errors import CorruptBatchError, UnsupportedError
 from tests.laws import examples
 
@@ -30,13 +36,13 @@ class Words:
         return list(state)
 
     def read_state(self, data: Any) -> list[str]:
-        return [str(word) for word in data]
+        return [read_text(word) for word in data]
 
     def pack_update(self, update: str) -> Any:
         return {"say": update}
 
     def read_update(self, data: Any) -> str:
-        return str(data["say"])
+        return read_text(data["say"])
 
 
 def said(word: str, attempt: str = "") -> Entry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from schemas.errors import (
     CorruptBatchError,
     DeadlineExceededError,
     FencedError,
+    InvalidRequestError,
     NotEnoughReplicasError,
     RunnelError,
     UnsupportedError,
@@ -180,6 +182,38 @@ async def test_given_reading_that_fails_on_the_way_then_nobody_decides_on_a_part
 
     await behind.update(decide, LONG_S)
     assert seen == [["a", long]]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        pytest.param(7, id="given-what-reading-refuses"),
+        pytest.param("\ud800", id="given-what-is-no-utf-8"),
+        pytest.param(b"x", id="given-what-is-no-json"),
+    ],
+)
+async def test_given_updates_that_could_not_be_read_then_nothing_is_written(
+    world: World, open_log: Callable[[], Log], word: Any
+) -> None:
+    log = open_log()
+    await say(log, "a")
+    end = world.log(TOPIC).end
+    with pytest.raises(InvalidRequestError, match="nothing was written to the state log"):
+        await say(log, word)
+    assert world.log(TOPIC).end == end
+    assert await say(log, "b") == ["a", "b"]
+
+
+async def test_given_a_snapshot_that_could_not_be_read_then_the_log_is_kept(
+    world: World, open_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    monkeypatch.setattr(Words, "pack_state", lambda _self, state: len(state))
+    await say(log, "x" * LEAST_SNAPSHOT_BYTES)
+    await say(log, "b")
+    await log.close()
+    assert world.log(TOPIC).start == 0
+    assert (await open_log().read(LONG_S))[1:] == ["b"]
 
 
 async def test_given_a_truncation_that_fails_then_updates_do_not(
