@@ -1,7 +1,7 @@
 """How the command fails: a clear message on standard error and an exit code with a meaning.
 
-0 done · 1 failed · 2 wrong usage or invalid manifest · 3 not found · 4 conflict · 5 timed out or
-unreachable · 130 interrupted (143 by SIGTERM, 129 by SIGHUP)
+0 done · 1 failed · 2 wrong usage or invalid manifest · 3 not found · 4 conflict · 5 not now:
+timed out, unreachable, or no room for it yet · 130 interrupted (143 by SIGTERM, 129 by SIGHUP)
 
 It is no failure if the reader of a pipe closes it early (``| head``). Output is flushed here
 because the interpreter, at its exit, could only complain about that.
@@ -24,13 +24,11 @@ import typer
 from runnel.cli.interrupts import importing, interruptible, tell_ending
 from schemas.errors import (
     ConflictError,
-    DeadlineExceededError,
     FencedError,
     InvalidRequestError,
     NotFoundError,
-    NotReadyError,
+    RetryableError,
     RunnelError,
-    UnreachableError,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def exit_code(error: BaseException) -> int:
             return EXIT_NOT_FOUND
         case ConflictError() | FencedError():
             return EXIT_CONFLICT
-        case UnreachableError() | DeadlineExceededError() | NotReadyError():
+        case RetryableError():
             return EXIT_UNREACHABLE
         case BaseExceptionGroup():
             return max(exit_code(inner) for inner in error.exceptions)

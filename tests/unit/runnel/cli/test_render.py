@@ -18,8 +18,13 @@ from schemas.errors import (
     FencedError,
     InvalidRequestError,
     ManifestError,
+    NotEnoughReplicasError,
     NotFoundError,
+    NotLeaderError,
+    NotReadyError,
+    OverloadedError,
     RunnelError,
+    StorageFullError,
     UnreachableError,
     UnsupportedError,
 )
@@ -38,6 +43,11 @@ CODES: dict[str, tuple[BaseException, int]] = {
     "conflict": (ConflictError("x"), 4),
     "unreachable": (UnreachableError("x"), 5),
     "deadline": (DeadlineExceededError("x"), 5),
+    "not-ready": (NotReadyError("x"), 5),
+    "not-leader": (NotLeaderError("x"), 5),
+    "overloaded": (OverloadedError("x"), 5),
+    "few-replicas": (NotEnoughReplicasError("x"), 5),
+    "full": (StorageFullError("x"), 5),
     "group": (ExceptionGroup("x", [NotFoundError("x"), UnreachableError("y")]), 5),
 }
 
