@@ -204,6 +204,13 @@ class ClusterDaemons:
                 raise
             if lacks_dashboard:
                 startup.bring_up_dashboard()
+            if before is not None and before.base_port != plan.base_port:
+                startup.notes.insert(
+                    0,
+                    f"its ports were replaced: from {before.base_port} on, now from"
+                    f" {plan.base_port} on; clients and other hosts may know its SC at"
+                    f" {before.plan(self.data_dir).sc_address}",
+                )
             # Also if we started no daemon, but the SC started SPUs.
             plan = replace(plan, spus=startup.spus)
             self.directory.save(ClusterState.of(plan, startup.processes))

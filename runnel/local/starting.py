@@ -230,6 +230,14 @@ class Startup:
                 ),
             }
         )
+        old = (theirs.public_endpoint.port, theirs.private_endpoint.port)
+        new = (template.public_endpoint.port, template.private_endpoint.port)
+        if old != new:
+            self.notes.append(
+                f"the ports of its SPUs were replaced: {SPU_GROUP}-0 had {old[0]} and {old[1]}, and"
+                f" has {new[0]} and {new[1]}, and so on; clients and other hosts may know the old"
+                " ones"
+            )
         replicas = found.spec.replicas
         if not self.keep_spus:
             replicas = max(replicas, wanted.spec.replicas)

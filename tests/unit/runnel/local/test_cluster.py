@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from runnel.local import cluster as cluster_module
 from runnel.local.cluster import ClusterDaemons
 from runnel.local.plan import ClusterPlan, Daemon
+from runnel.local.starting import Startup
 from runnel.local.state import ClusterState, DataDirectory
 from schemas.daemon.process import ProcessId, started_at
 from schemas.errors import RunnelError
@@ -65,6 +66,26 @@ def test_given_a_copy_whose_start_fails_then_spus_of_the_original_run_on(
             cluster.start(plan, lambda _: None)
         assert ours.wait(10) == -15
         assert theirs.poll() is None
+
+
+def test_given_other_ports_than_before_then_the_start_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = free_base_port(tmp_path, 1)
+    cluster = ClusterDaemons(tmp_path / "data")
+    plan = ClusterPlan(cluster.data_dir, base_port=base, spus=1, with_dashboard=False)
+    old = replace(plan, base_port=base + 100)
+    monkeypatch.setattr(Startup, "bring_up", lambda *_: None)
+    cluster.directory.path.mkdir()
+    for before, said in ((plan, None), (old, f"from {base + 100} on, now from {base} on")):
+        cluster.directory.save(ClusterState.of(before, {}))
+        assert cluster.start(plan, lambda _: None, remember=False)
+        if said is None:
+            assert cluster.notes == []
+        else:
+            (note,) = cluster.notes
+            assert said in note
+            assert note.endswith(f"127.0.0.1:{base + 100}")
 
 
 @pytest.mark.parametrize("written_down", [True, False])

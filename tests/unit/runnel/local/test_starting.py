@@ -110,6 +110,8 @@ class MovingSc:
     def __init__(self, plan: ClusterPlan, steps: list[tuple[At, At]]) -> None:
         self.steps = steps
         self.reason: str | None = None
+        #: The plan by which the group was made.
+        self.group = plan
         self._plan = plan
         for number, (ports, _) in enumerate(steps[0]):
             self._write(number, ports)
@@ -126,7 +128,7 @@ class MovingSc:
             return {"revision": 7}
         if path == "/v1/spugroups/spu":
             status = SpuGroupStatus(reason=self.reason)
-            return self._plan.spu_group.model_copy(update={"status": status}).to_json()
+            return self.group.spu_group.model_copy(update={"status": status}).to_json()
         if path == "/v1/partitions":
             return {"items": []}
         step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
@@ -156,6 +158,17 @@ def test_a_start_at_other_ports_ends_when_all_spus_serve_there(
     sc = MovingSc(plan, steps)
     assert _start_at_other_ports(plan, sc, monkeypatch).notes == []
     assert sc.steps == [(there, there)]
+
+
+def test_a_start_that_gives_the_spus_other_ports_says_which(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = (plan, SpuResolution.ONLINE)
+    sc = MovingSc(plan, [(there, there)])
+    sc.group = replace(plan, base_port=plan.base_port + 100)
+    (note,) = _start_at_other_ports(plan, sc, monkeypatch).notes
+    old, new = plan.base_port + 110, plan.base_port + 10
+    assert f"spu-0 had {old} and {old + 1}, and has {new} and {new + 1}" in note
 
 
 WAITS = f"{CHANGED} spu-0: waiting until spu-1 is connected"
