@@ -65,7 +65,7 @@ async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     for listen in (config.public, config.private):
-        _check_free(listen)
+        await _check_free(listen)
     if not SHORTEST_LEASE_MS <= config.lease <= LONGEST_LEASE_MS:
         raise InvalidRequestError(
             f"lease: {config.lease} ms; write {SHORTEST_LEASE_MS // 1000}s to"
@@ -232,7 +232,7 @@ def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
     host = config.advertised_host or config.public.host
     if host in EVERYWHERE:
         host = socket.gethostname()
-    shown = f"[{host}]" if ":" in host else host
+    shown = _in_address(host)
     provisions = None
     if config.provisioning is not None:
         provisions = f"{socket.gethostname()}:{Path(config.provisioning.directory).resolve()}"
@@ -247,6 +247,11 @@ def _entry(config: ScConfig, public: int, private: int) -> ControllerEntry:
         shares=True,
         **own_process(),
     )
+
+
+def _in_address(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def check_provisions(mine: ControllerEntry, others: Iterable[ControllerEntry]) -> None:
@@ -278,18 +283,27 @@ def _provisioner(config: ScConfig) -> MakeProvisioner | None:
     if config.private.port == 0:
         raise InvalidRequestError("provisioning: SPUs must know private.port; it cannot be 0")
     directory = Path(config.provisioning.directory)
-    address = f"{config.private.host}:{config.private.port}"
+    address = f"{_in_address(config.private.host)}:{config.private.port}"
     ports = frozenset({config.public.port, config.private.port})
     allowed = tuple(map(Path, config.provisioning.allowed_dirs))
     return partial(LocalProvisioner, directory, address, ports, allowed_dirs=allowed)
 
 
-def _check_free(listen: Listen) -> None:
-    """Raise OSError where this process could not listen, before it deposes the SC that leads."""
+async def _check_free(listen: Listen) -> None:
+    """Raise OSError where this process could not listen, before it deposes the SC that leads: at
+    one of the addresses that its servers bind, IPv4 and IPv6."""
+    loop = asyncio.get_running_loop()
     try:
-        socket.create_server((listen.host, listen.port)).close()
+        bound = await loop.create_server(
+            asyncio.Protocol, listen.host, listen.port, start_serving=False
+        )
+        bound.close()
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno is not None else str(error)
+        # What a name means has other numbers than what the system refuses.
+        why = error.strerror or str(error)
+        if error.errno is not None and not isinstance(error, socket.gaierror):
+            # Without the address, which asyncio adds.
+            why = os.strerror(error.errno)
         raise OSError(error.errno, f"{listen.host}:{listen.port}: {why}") from error
 
 

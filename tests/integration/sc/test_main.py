@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from sc.config import Limits, PrivateLimits, ScConfig
+from sc.config import Limits, LocalProvisioning, PrivateLimits, ScConfig
 from sc.election.office import LocalOffice
 from sc.kv import open_kv
 from sc.kv.interface import KV, Delete, Put
-from sc.main import serve
+from sc.main import _check_free, _provisioner, serve
 from schemas.daemon.daemon import Listen
 from schemas.errors import ConflictError, NotReadyError
 from schemas.objects.keys import ClusterKeys
+from spu.config import SpuConfig
 from tests.polling import eventually
 from tests.ports import free_ports
 from tests.unit.sc.builders import SC
+
+
+def has_ipv6() -> bool:
+    with suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +125,70 @@ async def test_given_an_sc_that_waits_for_its_name_then_it_knows_of_no_office_to
         office.step_down()
     with pytest.raises(ConflictError, match="keeps its objects in a file"):
         LocalOffice(SC).step_down()
+
+
+async def ended(config: ScConfig) -> OSError | None:
+    """How a daemon ended that could not listen; None if it serves."""
+    daemon = asyncio.create_task(serve(config))
+    try:
+
+        async def decided() -> bool:
+            if daemon.done():
+                return True
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(config.public.host, config.public.port)
+                writer.close()
+                return True
+            return False
+
+        await eventually(decided)
+    finally:
+        daemon.cancel()
+        (end,) = await asyncio.gather(daemon, return_exceptions=True)
+    return end if isinstance(end, OSError) else None
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+async def test_given_ipv6_then_it_serves_there_unless_the_port_is_in_use() -> None:
+    public, private = free_ports(2)
+    config = ScConfig(
+        kv="memory:",
+        public=Listen(host="::1", port=public),
+        private=Listen(host="::1", port=private),
+    )
+    assert await ended(config) is None
+    with socket.create_server(("::1", private), family=socket.AF_INET6):
+        error = await ended(config)
+    assert error is not None
+    assert str(error).endswith(f"::1:{private}: Address already in use")
+
+
+def test_given_ipv6_then_managed_spus_get_an_address_that_they_can_read(tmp_path: Path) -> None:
+    config = ScConfig(
+        kv="memory:",
+        private=Listen(host="::1", port=9004),
+        provisioning=LocalProvisioning(directory=str(tmp_path)),
+    )
+    make = _provisioner(config)
+    assert isinstance(make, partial)
+    address = make.args[1]
+    assert SpuConfig(spu_id=1, log_dir=str(tmp_path), controller=address).controller == (address,)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+async def test_given_a_name_of_two_addresses_then_one_in_use_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def both(_host: object, port: int, **_more: object) -> list[Any]:
+        kind = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        four, six = ("127.0.0.1", port), ("::1", port, 0, 0)
+        return [(socket.AF_INET, *kind, four), (socket.AF_INET6, *kind, six)]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", both)
+    (public,) = free_ports(1)
+    await _check_free(Listen(host="localhost", port=public))
+    with (
+        socket.create_server(("::1", public), family=socket.AF_INET6),
+        pytest.raises(OSError, match=r"localhost:.*: Address already in use"),
+    ):
+        await _check_free(Listen(host="localhost", port=public))
