@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Any, Final
@@ -128,8 +130,8 @@ class LeaderProxy:
         leader = self._leader()
         if VIA_HEADER in request.headers:
             raise NotReadyError(
-                "the SC that this request was passed on to does not lead any more; try again in a"
-                " moment",
+                f"SC {self._me}, which {request.headers[VIA_HEADER]} passed this on to, does not"
+                " lead any more; try again in a moment",
                 retryAfterMs=RETRY_AFTER_MS,
             )
         if leader is None or leader.name == self._me:
@@ -142,7 +144,7 @@ class LeaderProxy:
             said = "no SC leads at the moment; try again in a moment"
             return NotReadyError(said, retryAfterMs=RETRY_AFTER_MS)
         return NotReadyError(
-            f"no SC leads at the moment: {health.trouble}",
+            f"no SC leads at the moment, as far as SC {self._me} knows: {health.trouble}",
             retryAfterMs=RETRY_AFTER_MS,
             kvAwayMs=health.away_ms,
         )
@@ -152,7 +154,7 @@ class LeaderProxy:
         NotReadyError for a request that another SC has passed on."""
         if VIA_HEADER in request.headers:
             raise NotReadyError(
-                f"this SC stands by, and has not followed the KV for"
+                f"SC {self._me} stands by, and has not followed the KV for"
                 f" {self._mirror.stale_ms / 1000:.0f} s",
                 retryAfterMs=RETRY_AFTER_MS,
             )
@@ -197,7 +199,7 @@ class LeaderProxy:
         if self._asking >= MOST_ASKING:
             # What waited here would be sent when nobody waits for its answer any more.
             raise NotReadyError(
-                f"this SC waits for {MOST_ASKING} answers of {leader.name}; ask again",
+                f"SC {self._me} waits for {MOST_ASKING} answers of {leader.name}; ask again",
                 retryAfterMs=RETRY_AFTER_MS,
             )
         headers = {
@@ -234,8 +236,8 @@ class LeaderProxy:
                 return web.Response(status=answer.status, headers=_kept(answer), body=body)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotReadyError(
-                f"the SC that leads, {leader.name}, cannot be reached from this one: {error};"
-                " another one leads in a moment if it is away",
+                f"SC {self._me} cannot reach the SC that leads, {leader.name}:"
+                f" {_why_no_connection(error)}; another one leads in a moment if it is away",
                 retryAfterMs=RETRY_AFTER_MS,
             ) from error
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -243,7 +245,9 @@ class LeaderProxy:
                 # The reader of a stream begins again where it was.
                 return response
             why = str(error) or "timed out"
-            said = f"SC {leader.name}, which this was passed on to, did not answer ({why})"
+            said = (
+                f"SC {leader.name}, which SC {self._me} passed this on to, did not answer ({why})"
+            )
             if request.method in _SAFE:
                 raise NotReadyError(
                     f"{said}; another one leads in a moment if it is away",
@@ -296,6 +300,16 @@ class LeaderProxy:
             return
         with suppress(RunnelError):
             await self._mirror.feed.applied(revision)
+
+
+def _why_no_connection(error: Exception) -> str:
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection within {CONNECT_S:g} s"
+    cause = error.os_error
+    if cause.errno is None or isinstance(cause, socket.gaierror):
+        return cause.strerror or str(cause)
+    # asyncio's own words name the address alone.
+    return os.strerror(cause.errno).lower()
 
 
 def _kept(answer: aiohttp.ClientResponse) -> list[tuple[str, str]]:

@@ -68,7 +68,7 @@ async def test_given_many_that_wait_for_answers_then_one_more_is_not_sent(
         asked = [asyncio.create_task(proxy.forward(request)) for _ in range(2)]
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in asked)
-        with pytest.raises(NotReadyError, match="waits for 2 answers") as raised:
+        with pytest.raises(NotReadyError, match=r"^SC b waits for 2 answers of a") as raised:
             await proxy.forward(request)
         assert "retryAfterMs" in raised.value.details
         for task in asked:
@@ -93,8 +93,23 @@ async def test_given_a_host_that_is_lost_then_nothing_was_sent(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(standby, "CONNECT_S", 0.1)
-    with silent_port() as port, pytest.raises(NotReadyError, match="cannot be reached from this"):
+    said = "^SC b cannot reach the SC that leads, a: no connection within 0.1 s; "
+    with silent_port() as port, pytest.raises(NotReadyError, match=said):
         await passed_on(method, f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        pytest.param("127.0.0.1:1", "connection refused", id="given-nobody-who-listens"),
+        pytest.param("sc.invalid:9003", "[^:;]*not known", id="given-an-unknown-host"),
+    ],
+)
+async def test_given_no_connection_to_the_leader_then_who_says_so_and_why(
+    address: str, why: str
+) -> None:
+    with pytest.raises(NotReadyError, match=f"^SC b cannot reach .* leads, a: {why}; another"):
+        await passed_on("POST", address)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
@@ -112,7 +127,9 @@ async def test_given_a_leader_that_is_killed_before_it_answers_then_a_write_is_u
 
     server = await asyncio.start_server(killed, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(DeadlineExceededError, match="whether a write was done is not known"):
+    with pytest.raises(
+        DeadlineExceededError, match=r"^SC a, which SC b passed this on to, .* is not known"
+    ):
         await passed_on(method, f"127.0.0.1:{port}")
     assert asked == 1
 

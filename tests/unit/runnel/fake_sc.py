@@ -36,7 +36,7 @@ from schemas.streams.cuts import StreamCut
 
 CLUSTER_UID = "3f1c1a52-0000-4000-8000-000000000001"
 LOOK_S = 0.005
-WHY_NO_OFFICE = "the SC that leads, sc-2, cannot be reached from this one"
+WHY_NO_OFFICE = "SC sc-1 cannot reach the SC that leads, sc-2: connection refused"
 
 
 @dataclass
