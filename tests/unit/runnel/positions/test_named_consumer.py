@@ -12,7 +12,10 @@ import pytest
 from runnel.aio import Consumer, ConsumerSettings
 from runnel.positions import admin
 from runnel.positions.admin import NamedConsumer, PartitionProgress
+from runnel.state_log.conditional_append import record_batch
+from runnel.state_log.fold import Entry
 from schemas.errors import (
+    CorruptBatchError,
     DivergedError,
     FencedError,
     InvalidRequestError,
@@ -262,6 +265,23 @@ async def test_given_what_is_no_offset_then_it_is_refused_and_positions_can_be_r
             await consumer.commit(offsets)
         await consumer.commit({0: MAX_OFFSET})
     assert await committed(world) == {0: MAX_OFFSET}
+
+
+async def test_given_what_an_earlier_version_wrote_then_the_error_says_which_and_what_to_do(
+    world: World,
+) -> None:
+    await fill(world)
+    async with world.cluster.consumer("orders", name="billing", settings=BY_HAND) as consumer:
+        await some(consumer, 4)
+    log = writes(world)
+    update = {"kind": "committed", "name": "billing", "topic": "orders", "at_us": 1}
+    entry = Entry("old", ({**update, "offsets": [[0, 1 << 63]], "terms": []},))
+    log.put(record_batch(entry.pack(), 1))
+    place = f"_positions/{partition_for(b'billing', 2)} at offset {log.end - 1}: "
+    with pytest.raises(CorruptBatchError, match="9223372036854775808 is no whole") as raised:
+        await world.cluster.consumers("billing")
+    assert raised.value.message.startswith(place)
+    assert raised.value.message.endswith("runnel delete topic _positions --force")
 
 
 async def test_given_a_commit_ahead_then_none_of_its_own_goes_back(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +12,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from runnel.archive.manifest import ArchivesState, Removed
+from runnel.groups.places import SourceSegment
+from runnel.groups.state import Moved
+from runnel.groups.stored_state import GroupsState
+from runnel.positions.state import Committed, PositionsState
+from runnel.records.offset_and_term import OffsetAndTerm
+from runnel.shared_state.state import Patched, SharedValuesState
 from runnel.state_log import fold as fold_module
 from runnel.state_log.fold import (
     LEAST_SNAPSHOT_BYTES,
     AppendOutcome,
     Entry,
     StateFold,
+    StateType,
     read_text,
 )
-from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.errors import CorruptBatchError, InvalidRequestError, UnsupportedError
 from tests.laws import examples
 
 
@@ -70,6 +80,28 @@ def folded(*words: str) -> StateFold[list[str], str]:
 )
 def test_outcome(expected: int, attempt: str, outcome: AppendOutcome) -> None:
     assert folded("a", "b", "c").outcome(expected, attempt) is outcome
+
+
+NOW_US = 1_700_000_000_000_000
+SEGMENT = SourceSegment("orders", 0)
+UPDATES: dict[str, tuple[StateType[Any, Any], Callable[[int], Any]]] = {
+    "positions": (PositionsState(), lambda n: Committed("c", "orders", NOW_US, {0: n})),
+    "groups": (GroupsState(), lambda n: Moved("g", "r", {SEGMENT: OffsetAndTerm(n)})),
+    "shared-states": (SharedValuesState(), lambda n: Patched("s", {}, "me", n)),
+    "archives": (ArchivesState(), lambda n: Removed("uid", 0, n)),
+}
+
+
+@pytest.mark.parametrize("number", [1 << 63, True, -1, 1.0], ids=repr)
+@pytest.mark.parametrize(("kind", "update"), UPDATES.values(), ids=UPDATES)
+def test_given_an_update_of_any_kind_that_could_not_be_read_then_it_is_not_written(
+    kind: StateType[Any, Any], update: Callable[[int], Any], number: int
+) -> None:
+    fold = StateFold(kind)
+    readable = fold.entry("id", [update(7)])
+    assert Entry.unpack(fold.written(readable)).id == "id"
+    with pytest.raises(InvalidRequestError, match=re.escape(repr(number))):
+        fold.written(fold.entry("id", [update(7), update(number)]))
 
 
 def test_given_a_snapshot_then_a_reader_from_there_knows_what_a_reader_of_all_does() -> None:
