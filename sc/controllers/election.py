@@ -2,11 +2,12 @@
 
 Only a member of the live replica set (LRS) may lead: every commit needed all members, so each of
 them has every acknowledged record. The member must be online with the storage it had when it
-joined, and fit. Of several, one whose SPU is not flapping (`sc.store.suspicions`) leads before the
-others, then the one with the latest and longest log, then the one that cannot reach the fewest of
-the other live replicas, then one that is to stay, then the preferred leader, then the SPU that
-leads the fewest partitions, counting elections that are decided but not written yet; ties go to the
-lowest id. Leader, term and LRS are written together, and an election adds no member.
+joined, and fit. Of several, one whose SPU does not stop leads before the others, then one whose SPU
+is not flapping (`sc.store.suspicions`), then the one with the latest and longest log, then the one
+that cannot reach the fewest of the other live replicas, then one that is to stay, then the
+preferred leader, then the SPU that leads the fewest partitions, counting elections that are decided
+but not written yet; ties go to the lowest id. Leader, term and LRS are written together, and an
+election adds no member.
 `sc.controllers.live_set` decides which members it removes, which may include the former leader.
 
 A replica that was elected and refuses reports that it is unfit, or asks for an election: then the
@@ -38,6 +39,7 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
         reports,
         key=lambda i: (
             i == status.leader,
+            view.stops_until_ms(i) > now_ms,
             view.suspicions.is_flapping(i, now_ms),
             -reports[i].last_term,
             -reports[i].leo,

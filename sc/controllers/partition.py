@@ -206,7 +206,10 @@ def _assignments(view: View, partition: Partition) -> list[Action]:
 def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionStatus:
     """Status of a partition that has had no leader: with one as soon as a replica can lead."""
     status = partition.status
-    order = sorted(partition.spec.replicas, key=lambda i: i != partition.spec.preferred_leader)
+    first = partition.spec.preferred_leader
+    order = sorted(
+        partition.spec.replicas, key=lambda i: (view.stops_until_ms(i) > now_ms, i != first)
+    )
     reasons = []
     for spu_id in order:
         liveness = view.liveness(spu_id, now_ms)

@@ -8,8 +8,8 @@ other: nothing acknowledged is lost, and producers wait for a moment. It is ther
 - only when no session opened or ended, and the SC did not lag, for `CALM_MS`;
 - one partition per SPU in `PACE_MS`;
 - the same partition again only after `AGAIN_MS`, in case its preferred leader cannot lead;
-- never to an SPU that is flapping or that its group wants to remove, or that cannot reach all live
-  replicas.
+- never to an SPU that stops, that is flapping or that its group wants to remove, or that cannot
+  reach all live replicas.
 
 Somebody may ask for it now (`elect_now`): then it waits for nothing. But one that the preferred
 leader has lost again, although no SPU came or went, is not given back before `AGAIN_MS`.
@@ -53,6 +53,8 @@ def elect_now(view: View, partition: Partition, now_ms: int) -> PartitionStatus 
         return None
     if not _may_lead(view, partition, now_ms) or _has_failed(view, partition, now_ms):
         return None
+    if view.stops_until_ms(partition.spec.preferred_leader) > now_ms:
+        return None
     return elected(view, partition, partition.spec.preferred_leader, now_ms)
 
 
@@ -89,6 +91,7 @@ def _due_ms(view: View, partition: Partition, now_ms: int) -> int:
     changed_ms = view.suspicions.changed_ms
     given = elections.by_partition.get(partition.uid)
     due_ms = now_ms if given is None else given[0] + AGAIN_MS
+    due_ms = max(due_ms, view.stops_until_ms(preferred))
     if changed_ms is not None:
         due_ms = max(due_ms, changed_ms + CALM_MS)
     if view.suspicions.is_flapping(preferred, now_ms):

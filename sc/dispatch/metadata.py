@@ -22,6 +22,7 @@ from sc.store.local_store import BellRang, Change, ObjectChanged, TombstoneChang
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
 from schemas.control.messages import (
+    STOPS,
     Hello,
     Obstacles,
     ReplicaReport,
@@ -154,6 +155,8 @@ class MetadataDispatcher:
                 state.lrs_requests[change.uid] = change
                 self._wake(Key("Partition", partition.name), cause)
         for election in ask.elections:
+            if election.reason == STOPS and state.stops_ms is None:
+                state.stops_ms = self._now_ms()
             partition = self._held_by(spu_id, election.uid)
             report = state.reports.get(election.uid)
             if partition is None or report is None:

@@ -37,6 +37,10 @@ class Liveness(Enum):
     OFFLINE = "offline"
 
 
+#: How long an SPU that said that it stops is given no partition to lead: more than a clean stop
+#: takes. If it is still there then, its stop hangs, and it may serve as well as any.
+STOPS_MS = 60_000
+
 #: What the view shows of an owner of partitions that has records: revisions of its bell and its
 #: object, how often its partitions changed, and by segment into how many parts its load asks to be
 #: split.
@@ -79,7 +83,7 @@ class SessionState:
     ``unknown_leads``: for each partition that it was elected to lead before the session began, and
     whose replica reported at its beginning to know nothing of that, the term, by uid. Either the
     order to lead never came, or its disk forgot that it did. ``seals``: its version knows how to
-    seal logs.
+    seal logs. ``stops_ms``: when it said that it stops, if it did.
     """
 
     spu_id: int
@@ -96,6 +100,7 @@ class SessionState:
     stalled: frozenset[str] = frozenset()
     unknown_leads: dict[str, Term] = field(default_factory=dict)
     seals: bool = False
+    stops_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,12 @@ class View:
         if self.store.spu(spu_id) is not None and now_ms < self._unknown_until_ms(spu_id):
             return Liveness.UNKNOWN
         return Liveness.OFFLINE
+
+    def stops_until_ms(self, spu_id: int) -> int:
+        """Until when an SPU is about to be gone, because it said that it stops; 0 if it did not."""
+        session = self.sessions.get(spu_id)
+        stops_ms = None if session is None else session.stops_ms
+        return 0 if stops_ms is None else stops_ms + STOPS_MS
 
     def refusal(self, spu_id: int) -> str | None:
         """That an SPU that is away was turned away, and why; None if it was not."""

@@ -70,6 +70,8 @@ MAX_REASON: Final = 200
 MAX_HOST: Final = 255
 #: Partitions that a report says are stalled.
 MAX_STALLED: Final = 10_000
+#: The reason of an `ElectionRequest` of an SPU that was asked to stop: soon it is gone.
+STOPS: Final = "its SPU stops"
 
 
 class ReplicaRole(CaselessEnum):

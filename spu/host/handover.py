@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from schemas.control.messages import ReplicaReport, ReplicaRole
+from schemas.control.messages import STOPS, ReplicaReport, ReplicaRole
 from schemas.daemon.logs import get_logger
 from schemas.ids import PartitionUid
 from spu.host.links import ScLink
@@ -25,7 +25,6 @@ _log = get_logger(__name__)
 AT_MOST_S: Final = 10.0
 PATIENCE_S: Final = 1.0
 _LOOK_S: Final = 0.02
-REASON: Final = "its SPU stops"
 
 
 async def hand_over(
@@ -38,7 +37,7 @@ async def hand_over(
     go."""
     asked = {report.uid: report.term for report in _led_with_others(replicas())}
     for uid, term in asked.items():
-        link.ask(uid, RequestElection(term, REASON))
+        link.ask(uid, RequestElection(term, STOPS))
     if not asked:
         return
     _log.info("handing over", partitions=len(asked))

@@ -57,7 +57,7 @@ def next_step(
         why = f"{_spus([*lost])} {verb} lost, and may be back soon"
         return Waits(why, min(lost.values()))
     if leader in leaving:
-        return elected(view, partition, _successor(view, partition, live), now_ms)
+        return elected(view, partition, _successor(view, partition, live, now_ms), now_ms)
     kept = tuple(m for m in status.lrs if m.spu_id not in leaving)
     if kept != status.lrs:
         return status.model_copy(update={"lrs": kept})
@@ -105,15 +105,15 @@ def _lost_a_moment_ago(view: View, partition: Partition, now_ms: int) -> dict[in
     return found
 
 
-def _successor(view: View, partition: Partition, live: set[int]) -> int:
-    """Who leads instead of one that leaves: one that reaches the live replicas, of these the
-    preferred leader, else the one that leads least."""
+def _successor(view: View, partition: Partition, live: set[int], now_ms: int) -> int:
+    """Who leads instead of one that leaves: one that does not stop and reaches the live replicas,
+    of these the preferred leader, else the one that leads least."""
     able = [i for i in partition.spec.replicas if i in live]
     preferred = partition.spec.preferred_leader
 
-    def rank(spu_id: int) -> tuple[int, bool, int, int]:
-        apart = cut_off_from(view, spu_id, live)
-        return apart, spu_id != preferred, view.leading_count(spu_id), spu_id
+    def rank(spu_id: int) -> tuple[bool, int, bool, int, int]:
+        stops, apart = view.stops_until_ms(spu_id) > now_ms, cut_off_from(view, spu_id, live)
+        return stops, apart, spu_id != preferred, view.leading_count(spu_id), spu_id
 
     return min(able, key=rank)
 

@@ -9,7 +9,7 @@ import pytest
 from sc.controllers.actions import Key, WriteStatus
 from sc.controllers.election import candidates, elect
 from sc.controllers.partition import reconcile
-from sc.store.view import View
+from sc.store.view import STOPS_MS, View
 from schemas.control.session_end import SessionEnd
 from schemas.ids import next_election
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
@@ -88,6 +88,14 @@ def test_given_equal_logs_then_the_spu_that_leads_least() -> None:
     busy = partition_of("u", 0, (2,), leader=2, term=TERM_1, lrs=(live(2),))
     partition = led()
     assert candidates(seen(partition, busy, s2={}, s3={}), partition, NOW) == [3, 2]
+
+
+def test_given_an_spu_that_stops_then_any_other_leads_rather_than_it() -> None:
+    partition = led(preferred=2)
+    view = seen(partition, s2={"leo": 9}, s3={})
+    view.sessions[2].stops_ms = NOW
+    assert candidates(view, partition, NOW) == [3, 2]
+    assert candidates(view, partition, NOW + STOPS_MS) == [2, 3]
 
 
 @pytest.mark.parametrize(

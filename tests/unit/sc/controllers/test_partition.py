@@ -225,6 +225,15 @@ FIRST_LEADER = [
     ),
 ]
 
+
+def test_given_the_preferred_leader_stops_before_anyone_led_then_the_next_one_leads() -> None:
+    partition = unled(2, 1)
+    stops = replace(session_of(2, report_of(partition, 2)), stops_ms=NOW)
+    view = view_of(partition, *spus(1, 2), sessions=[session_of(1, report_of(partition)), stops])
+    chosen = becomes(partition, OFFLINE, "SPU 1 is taking over", **TAKEN)
+    assert reconcile(view, KEY, NOW) == (chosen,)
+
+
 OFFLINE_LED = led(1, resolution=OFFLINE, reason="its leader, SPU 1, is offline")
 TAKING = led(1, resolution=OFFLINE, reason="SPU 1 is taking over")
 ONE_OF_TWO = "1 of 2 replicas are live, without SPU 2"

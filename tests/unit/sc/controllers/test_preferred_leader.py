@@ -11,10 +11,10 @@ from sc.controllers.actions import Action, Key, WakeAt, WriteStatus
 from sc.controllers.partition import reconcile
 from sc.controllers.preferred_leader import AGAIN_MS, CALM_MS, PACE_MS, elect_now
 from sc.dispatch.loop import note_election
-from sc.store.view import PreferredElections, View
-from schemas.control.messages import ReplicaRole, SpuRequest
+from sc.store.view import STOPS_MS, PreferredElections, View
+from schemas.control.messages import ElectionRequest, ReplicaRole, SpuRequest
 from schemas.control.session_end import SessionEnd
-from schemas.ids import Term
+from schemas.ids import PartitionUid, Term
 from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
 from tests.unit.sc.builders import (
     TERM_1,
@@ -117,6 +117,21 @@ def test_given_the_sc_lagged_then_calm_begins_anew() -> None:
     view.suspicions.tick(CALM - 5_000)
     view.suspicions.tick(CALM - 10)
     assert look(view, partition, CALM) == wake(partition, CALM - 10 + CALM_MS)
+
+
+def stopping(view: View, spu_id: int, now_ms: int) -> View:
+    view.sessions[spu_id].stops_ms = now_ms
+    return view
+
+
+def test_given_the_preferred_leader_stops_then_it_gets_nothing_back_before_it_could_be_gone() -> (
+    None
+):
+    partition = away()
+    view = stopping(calm_view(partition), 1, CALM)
+    assert look(view, partition, CALM + 20) == wake(partition, CALM + STOPS_MS)
+    assert elect_now(view, partition, CALM + 20) is None
+    assert elects(look(view, partition, CALM + STOPS_MS), 1)
 
 
 @pytest.mark.parametrize(
@@ -233,6 +248,27 @@ def test_given_a_failover_then_leaders_go_home_one_after_the_other() -> None:
     world.settle()
     assert leaders(world) == {1: 3}
     assert world.now_ms - back_ms >= AGAIN_MS
+
+
+def test_given_an_spu_that_stops_in_a_calm_cluster_then_it_keeps_nothing_that_it_hands_over() -> (
+    None
+):
+    world = replicated(1, 3)
+    world.settle()
+    for partition in world.store.objects(Partition):
+        request = lrs_request_of(partition, live(1), live(2), live(3))
+        world.ask(1, SpuRequest(lrs=(request,)))
+    world.settle()
+    world.now_ms += CALM_MS
+    for partition in [*world.store.objects(Partition)]:
+        term = world.sessions[1].reports[partition.uid].term
+        asks = ElectionRequest(uid=PartitionUid(partition.uid), term=term, reason="its SPU stops")
+        world.ask(1, SpuRequest(elections=(asks,)))
+        world.work_off()
+    assert set(leaders(world)) == {2, 3}
+    world.disconnect(1, SessionEnd.GOODBYE)
+    world.connect(1)
+    assert world.view.stops_until_ms(1) == 0
 
 
 def test_given_old_elections_then_they_are_forgotten_and_later_ones_of_the_same_count() -> None:

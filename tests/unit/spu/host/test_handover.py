@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from schemas.control.messages import ReplicaReport, ReplicaRole
+from schemas.control.messages import STOPS, ReplicaReport, ReplicaRole
 from schemas.ids import PartitionUid, StorageId, Term
 from schemas.objects.partition import LiveReplica
 from spu.host import handover
-from spu.host.handover import REASON, hand_over
+from spu.host.handover import hand_over
 from spu.replication.events import RequestElection
 
 
@@ -76,7 +76,7 @@ async def stop(
 async def test_given_leaders_with_others_then_each_is_asked_for_and_its_successor_serves() -> None:
     replicas = [Held("a", 2), Held("b", 1)]
     controller = await stop(*replicas)
-    request = RequestElection(65537, REASON)
+    request = RequestElection(65537, STOPS)
     assert controller.asked == [("a", request), ("b", request)]
     assert all(one.succeeded for one in replicas)
 

@@ -267,6 +267,15 @@ def test_given_the_preferred_leader_is_cut_off_then_another_one_takes_over() -> 
     assert found.leader == 2
 
 
+def test_given_the_preferred_leader_stops_then_another_one_takes_over() -> None:
+    partition = moving((4, 2, 3), (1, 2, 3, 4), joining=(4,), leaving=(1,))
+    view = seen(partition, 1, 2, 3, 4)
+    view.sessions[4].stops_ms = NOW
+    found = next_step(view, partition, 1, NOW)
+    assert isinstance(found, PartitionStatus)
+    assert found.leader == 2
+
+
 def test_given_the_leader_does_not_know_then_nothing_is_deleted() -> None:
     """It would wait for the acknowledgement of a disk that is gone."""
     found = step(LEFT, 1, 2, 3, 4, revision=LEFT.revision - 1)
