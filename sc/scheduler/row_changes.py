@@ -45,25 +45,32 @@ def shrunk(
     *,
     keep: int | None,
     lost: Collection[int] = (),
+    draining: Collection[int] = (),
     ignore_racks: bool = False,
 ) -> tuple[int, ...]:
     """The ids of a row of ``count`` of these SPUs, in their order. ``keep`` stays; those that are
-    ``lost`` go first, then those that share their rack or region with most others."""
+    ``lost`` go first, then those that are ``draining``, then those that share their rack or region
+    with most others."""
     left = list(row)
     while len(left) > count:
-        left.remove(_worst(left, keep, lost, ignore_racks=ignore_racks))
+        left.remove(_worst(left, keep, lost, draining, ignore_racks=ignore_racks))
     return tuple(seat.spu_id for seat in left)
 
 
 def _worst(
-    row: Sequence[Seat], keep: int | None, lost: Collection[int], *, ignore_racks: bool
+    row: Sequence[Seat],
+    keep: int | None,
+    lost: Collection[int],
+    draining: Collection[int],
+    *,
+    ignore_racks: bool,
 ) -> Seat:
     """The seat that a row can do without best."""
     regions, racks = _uses(row, ignore_racks=ignore_racks)
 
     def rank(seat: Seat) -> tuple[int, ...]:
         region, rack = _location(seat, ignore_racks=ignore_racks)
-        uses = (racks[rack], regions[region])
+        uses = (seat.spu_id in draining, racks[rack], regions[region])
         return (seat.spu_id in lost, *uses, seat.replicas, seat.spu_id)
 
     return max((seat for seat in row if seat.spu_id != keep), key=rank)

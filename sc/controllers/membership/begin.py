@@ -9,7 +9,7 @@ from sc.controllers.membership.budget import Budget
 from sc.controllers.placing import REPLICA_BYTES
 from sc.controllers.spu_group import is_draining
 from sc.scheduler.row_changes import Seat
-from sc.store.view import View
+from sc.store.view import Liveness, View
 from schemas.objects.partition import Partition, PartitionSpec, is_led
 from schemas.objects.spu import Spu
 
@@ -60,6 +60,16 @@ def may_move(view: View, partition: Partition) -> str | None:
     if not is_led(partition.status):
         return f"{partition.name} has no leader"
     return None
+
+
+def lost_newcomers(view: View, moving: Iterable[Partition], now_ms: int) -> str | None:
+    """That SPUs which are to get replicas are offline, in words; None if none of them is."""
+    joining = {i for partition in moving for i in partition.spec.joining or ()}
+    lost = [str(i) for i in sorted(joining) if view.liveness(i, now_ms) is Liveness.OFFLINE]
+    if not lost:
+        return None
+    spus = f"SPU {lost[0]}, which is" if len(lost) == 1 else f"SPUs {', '.join(lost)}, which are"
+    return f"some are to come to {spus} offline"
 
 
 def row_of(view: View, spu_ids: tuple[int, ...], budget: Budget) -> list[Seat]:

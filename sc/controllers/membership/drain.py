@@ -13,6 +13,7 @@ from sc.controllers.actions import BeginMove, Key, WakeAt
 from sc.controllers.membership.begin import (
     begin,
     candidates,
+    lost_newcomers,
     may_move,
     respecified,
     row_of,
@@ -85,7 +86,7 @@ def drain(view: View, spu: Spu, now_ms: int) -> Draining:
             obstacle = obstacle or found
         elif found is not None:
             actions.append(found)
-    return Draining(tuple(actions), left, obstacle)
+    return Draining(tuple(actions), left, obstacle or lost_newcomers(view, held, now_ms))
 
 
 def _is_to_move(partition: Partition, spu_id: int) -> bool:

@@ -18,6 +18,7 @@ from sc.controllers.actions import Action, BeginMove, Key, WakeAt, WritePartitio
 from sc.controllers.membership.begin import (
     able,
     begin,
+    lost_newcomers,
     may_move,
     respecified,
 )
@@ -62,7 +63,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if not rebalance.spec.plan_only and any(view.store.moving()):
         # Its own, or those of somebody else: the round ends with the last of them. Until then no
         # plan is of use.
-        return _set(rebalance, RebalanceResolution.MOVING, "replicas move", rebalance.status.left)
+        lost = lost_newcomers(view, view.store.moving(), now_ms)
+        reason = "replicas move" if lost is None else f"replicas move; {lost}"
+        return _set(rebalance, RebalanceResolution.MOVING, reason, rebalance.status.left)
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
         return _planned(view, rebalance, plan)

@@ -10,12 +10,14 @@ from sc.controllers.actions import BeginMove
 from sc.controllers.membership.begin import (
     begin,
     candidates,
+    lost_newcomers,
     may_move,
     respecified,
     row_of,
 )
 from sc.controllers.membership.budget import Budget
 from sc.controllers.placing import decided_at_ms, returning
+from sc.controllers.spu_group import is_draining
 from sc.scheduler.row_changes import extended, shrunk
 from sc.store.view import Liveness, View
 from schemas.objects.partition import Partition, PartitionSpec
@@ -104,6 +106,7 @@ def resize(
             obstacle = obstacle or found
         elif found is not None:
             begun[partition.name] = BeginMove(partition, found.spec, found.spus)
+    obstacle = obstacle or lost_newcomers(view, waiting, now_ms)
     done = 100 * (len(partitions) - len(waiting)) // max(1, len(partitions))
     reason = f"its replicas are being moved: {done // _STEP * _STEP} % done"
     said = reason if obstacle is None else f"{reason}; {obstacle}"
@@ -130,12 +133,14 @@ def _begin(
     ignore_racks, count = wanted.ignore_racks, wanted.count
     seats = row_of(view, partition.spec.replicas, budget)
     if len(seats) > count:
+        spus = ((i, view.store.spu(i)) for i in partition.spec.replicas)
         lost = {i for i in partition.spec.replicas if view.liveness(i, now_ms) is Liveness.OFFLINE}
         kept = shrunk(
             seats,
             count,
             keep=partition.status.leader,
             lost=lost,
+            draining={i for i, spu in spus if spu is not None and is_draining(view.store, spu)},
             ignore_racks=ignore_racks,
         )
         return begin(view, partition, respecified(partition, kept), budget)

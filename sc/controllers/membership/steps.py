@@ -6,7 +6,8 @@
    many as the minimum, and more than half. So a move never ends with fewer copies than the topic
    asks for because somebody was slow, and an SPU that is offline holds it up only if too few are
    left. But a newcomer whose session ended a moment ago may be back soon (`BACK_MS`), and there is
-   one copy more if those that leave wait for it.
+   one copy more if those that leave wait for it. If nobody leaves, the minimum of live replicas
+   rises with the end, and waits for it.
 3. *Hand over*: if the leader leaves, a live replica that stays is elected.
 4. *Leave*: those that leave are taken out of the live replica set (LRS).
 5. *End*: they are gone from the spec, and in the same write tombstones name their storages. The
@@ -52,7 +53,8 @@ def next_step(
     leaving = set(spec.leaving or ())
     if (why := _too_early(view, partition, live, now_ms)) is not None:
         return Waits(why)
-    if (lost := _lost_a_moment_ago(view, partition, now_ms)) and not leaving.isdisjoint(live):
+    lost = _lost_a_moment_ago(view, partition, now_ms)
+    if lost and (not leaving or not leaving.isdisjoint(live)):
         verb = "was" if len(lost) == 1 else "were"
         why = f"{_spus([*lost])} {verb} lost, and may be back soon"
         return Waits(why, min(lost.values()))

@@ -396,6 +396,24 @@ def test_given_a_lower_factor_then_the_leader_stays_and_the_lost_one_goes() -> N
     assert found.begun["t-0"].spec.replicas == (3, 1)
 
 
+def test_given_a_lower_factor_then_one_that_drains_goes_before_others() -> None:
+    topic = topic_of("t", partitions=1, factor=2)
+    partition = led(0, (1, 2, 3), (1, 3), joining=(2, 3))
+    view = seen(topic, partition, spu_of(1), drained(2), spu_of(3), online=(1, 2, 3))
+    found = resize(view, of_topic(topic.spec), [partition], {}, NOW)
+    assert found.begun["t-0"].spec.replicas == (1, 3)
+
+
+def test_given_a_newcomer_that_is_offline_then_topic_and_drain_name_it() -> None:
+    topic = topic_of("t", partitions=1, factor=3)
+    partition = led(0, (1, 2, 3), (1, 2), joining=(2, 3))
+    said = "some are to come to SPU 3, which is offline"
+    found = resized(topic, partition, online=(1, 2))
+    assert found.reason == f"its replicas are being moved: 0 % done; {said}"
+    view = seen(topic, partition, drained(1), spu_of(2), spu_of(3), online=(1, 2))
+    assert drain(view, drained(1), NOW) == Draining((), 1, said)
+
+
 def test_given_other_rows_then_the_partitions_go_there() -> None:
     topic = topic_of("t", rows={0: (3, 2), 1: (1, 2)})
     found = resized(topic, led(0, (1, 2)), led(1, (1, 2)), online=(1, 2, 3))

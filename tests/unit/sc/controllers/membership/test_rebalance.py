@@ -110,6 +110,14 @@ def test_given_a_round_is_under_way_then_the_next_one_waits() -> None:
     assert written.status.reason == "replicas move"
 
 
+def test_given_a_round_and_newcomers_that_are_offline_then_they_are_named() -> None:
+    moving = led(0, 2, 3, leader=1, joining=(2, 3), leaving=(1,))
+    (written,) = reconcile(seen(rebalance(), moving, online=(1,)), KEY, NOW)
+    assert isinstance(written, WriteStatus)
+    said = "replicas move; some are to come to SPUs 2, 3, which are offline"
+    assert written.status.reason == said
+
+
 def test_given_a_round_is_under_way_then_nothing_is_planned_and_the_number_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

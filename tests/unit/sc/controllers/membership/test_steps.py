@@ -218,6 +218,13 @@ def test_given_a_newcomer_that_is_lost_again_and_again_then_nobody_waits() -> No
     assert next_step(later, REPLACES, 1, NOW) == MOMENT
 
 
+def test_given_growth_and_a_newcomer_that_was_lost_a_moment_ago_then_it_is_waited_for() -> None:
+    """With the end the minimum rises, and the two that are live would be one too few to lose."""
+    grows = moving((1, 2, 4), (1, 2), joining=(2, 4))
+    assert next_step(lost(NOW), grows, 1, NOW) == MOMENT
+    assert next_step(lost(NOW), grows, 1, NOW + BACK_MS) == ended(grows)
+
+
 def test_given_a_newcomer_that_is_back_and_live_then_nobody_waits() -> None:
     view = seen(REPLACED, 1, 2, 3, 4)
     view.suspicions.ended(4, SessionEnd.LOST, NOW - 2)
