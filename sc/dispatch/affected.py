@@ -209,7 +209,8 @@ def _moving_segment(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
 
 
 def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
-    """Who may go on when a partition has ended its move, or has a leader again."""
+    """Who may go on when a partition has ended its move, has a leader again, or gets none for
+    now."""
     old, new = change.old, change.new
     if not isinstance(old, Partition):
         return
@@ -221,7 +222,10 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
                 yield Key("Spu", spu.name)
     if old.spec.moves and not (isinstance(new, Partition) and new.spec.moves):
         yield from _movers(store)
-    elif isinstance(new, Partition) and is_led(old.status) != is_led(new.status):
+    elif isinstance(new, Partition) and (
+        is_led(old.status) != is_led(new.status)
+        or has_lost_leader(old.status) != has_lost_leader(new.status)
+    ):
         for rebalance in store.objects(Rebalance):
             if rebalance.status.resolution is RebalanceResolution.MOVING:
                 yield Key("Rebalance", rebalance.name)

@@ -2,8 +2,9 @@
 
 What is to move follows from where replicas are, so nothing is stored of a plan: whoever takes over
 goes on, and an SPU that comes or goes in between changes what is left. Moves go in rounds: as many
-as may move at once (`budget`), and when all of them have ended, the next are planned. One
-rebalance works at a time, the first by name.
+as may move at once (`budget`), and when all of them have ended, the next are planned. Elections of
+leaders go the same way, and it is done when the leaders of the last round lead. One rebalance works
+at a time, the first by name.
 
 Partitions stay where they are whose rows a topic's owner wrote, that have no leader, or that move
 for another reason; they count all the same.
@@ -29,7 +30,7 @@ from sc.controllers.spu_group import is_draining
 from sc.scheduler.balance import Row, balanced_leaders, balanced_replicas
 from sc.scheduler.row_changes import Seat
 from sc.store.view import View
-from schemas.objects.partition import Partition, is_led
+from schemas.objects.partition import Partition, is_led, is_taking_over
 from schemas.objects.rebalance import (
     MAX_PLANNED,
     PlannedMove,
@@ -66,6 +67,8 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         lost = lost_newcomers(view, view.store.moving(), now_ms)
         reason = "replicas move" if lost is None else f"replicas move; {lost}"
         return _set(rebalance, RebalanceResolution.MOVING, reason, rebalance.status.left)
+    if not rebalance.spec.plan_only and _leaders_move(view):
+        return _set(rebalance, RebalanceResolution.MOVING, "leaders move", rebalance.status.left)
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
         return _planned(view, rebalance, plan)
@@ -144,6 +147,17 @@ def _waits(view: View, rebalance: Rebalance, now_ms: int) -> str | None:
     if away := returning(view, now_ms):
         return f"waiting for {', '.join(away)} to connect again"
     return None
+
+
+def _leaders_move(view: View) -> bool:
+    """Whether preferred leaders were elected that do not lead yet."""
+    return any(
+        is_taking_over(p.status)
+        and not p.deleting
+        and p.status.leader == p.spec.preferred_leader
+        and p.status.leader in view.sessions
+        for p in view.store.objects(Partition)
+    )
 
 
 def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]:

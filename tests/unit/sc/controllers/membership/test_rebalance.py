@@ -9,7 +9,9 @@ import pytest
 
 from sc.controllers.actions import Action, BeginMove, Key, WritePartitionSpec, WriteStatus
 from sc.controllers.membership.rebalance import reconcile
+from sc.dispatch.affected import affected_keys
 from sc.dispatch.loop import note_election
+from sc.store.local_store import ObjectChanged
 from sc.store.view import View
 from schemas.control.messages import ReplicaRole
 from schemas.ids import Term
@@ -168,6 +170,35 @@ def test_given_a_leader_that_is_not_preferred_then_it_moves_at_once() -> None:
     assert isinstance(election.status, PartitionStatus)
     assert (election.object.name, election.status.leader) == ("t-0", 2)
     assert status_in((written,)).reason == "leaders move"
+
+
+def taking_over(index: int, *replicas: int) -> Partition:
+    """Its preferred leader is elected, and does not lead yet."""
+    found = led(index, *replicas)
+    reason = f"SPU {replicas[0]} is taking over"
+    update = {"resolution": PartitionResolution.OFFLINE, "reason": reason}
+    return found.with_status(found.status.model_copy(update=update))
+
+
+def test_given_elections_are_under_way_then_neither_done_nor_the_next_ones() -> None:
+    for other in led(1, 1, 2), led(1, 1, 2, leader=2):
+        view = seen(rebalance(leaders_only=True), taking_over(0, 2, 1), other)
+        (written,) = reconcile(view, KEY, NOW)
+        status = status_in((written,))
+        assert (status.resolution, status.reason) == (RebalanceResolution.MOVING, "leaders move")
+
+
+def test_given_who_was_elected_is_gone_then_it_is_not_waited_for() -> None:
+    view = seen(rebalance(), taking_over(0, 2), led(1, 1), online=(1,))
+    assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
+
+
+def test_given_who_was_elected_cannot_lead_then_the_rebalance_looks_again() -> None:
+    before = taking_over(0, 2, 1)
+    unfit = before.status.model_copy(update={"reason": "the replica on SPU 2 is unfit"})
+    after = before.with_status(unfit)
+    view = seen(rebalance(RebalanceResolution.MOVING), after)
+    assert KEY in affected_keys(ObjectChanged(before, after), view.store)
 
 
 def test_given_all_is_even_then_done_and_nothing_more() -> None:
