@@ -201,6 +201,8 @@ def _session_actions(view: View, spu_id: int) -> list[Action]:
         if held and partition is not None and not partition.deleting:
             # Of a time before the KV was restored: the SPU has got the partition back since.
             actions.append(RemoveTombstone(tombstone))
+        elif partition is not None and not partition.deleting and _may_be_later(view, tombstone):
+            actions.append(RemoveTombstone(tombstone))
         elif session.deleted.get(tombstone.uid) != tombstone:
             todo.append(tombstone)
         elif partition is None or (left := _rebuilt(view, tombstone)) is None:
@@ -210,6 +212,16 @@ def _session_actions(view: View, spu_id: int) -> list[Action]:
     if todo and not view.recovering:
         actions.append(SendDelete(spu_id, tuple(todo)))
     return actions
+
+
+def _may_be_later(view: View, tombstone: Tombstone) -> bool:
+    """Whether an SPU may have got the replica that it has after its tombstone was left: it knows
+    nothing of the last recovery, and the tombstone, which does not name it, may come from the
+    backup. It may hold what no other replica does, so it stays, and the SPU's status names it."""
+    report = view.report(tombstone.spu_id, tombstone.uid)
+    if report is None or report.storage_id == tombstone.storage_id:
+        return False
+    return report.incarnation < view.incarnation
 
 
 def _rebuilt(view: View, tombstone: Tombstone) -> Tombstone | None:

@@ -27,7 +27,7 @@ from sc.controllers.actions import (
 from sc.controllers.partition import assignment_for, assignment_of
 from sc.controllers.recovery import RESTORED
 from sc.store.view import Provisioned, View
-from schemas.ids import Term, make_term
+from schemas.ids import StorageId, Term, make_term
 from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
 from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
@@ -403,3 +403,29 @@ def test_given_object_lost_alone_then_what_was_led_before_is_no_unclean_election
     view = view_of(partition, spu_of(1), spu_of(2), sessions=reports)
     status = status_of(view)
     assert (status.leader, status.unclean_term) == (1, None)
+
+
+@pytest.mark.parametrize("named", [None, StorageId("s1")])
+def test_given_a_replica_that_may_be_later_than_a_restored_tombstone_then_it_stays(
+    named: StorageId | None,
+) -> None:
+    """It was away through the recovery, and may have got the partition back after the backup."""
+    partition = partition_of("t", 0, (2,))
+    grave = tombstone_of(partition, 1).model_copy(update={"storage_id": named})
+
+    def told(**report: Any) -> Action:
+        session = session_of(1, report_of(partition, 1, **report))
+        view = view_of(partition, spu_of(1), spu_of(2), sessions=[session], tombstones=[grave])
+        view.incarnation = INCARNATION
+        (found,) = (
+            action
+            for action in reconcile(view, Key("Spu", "spu-1"), NOW)
+            if not isinstance(action, WriteStatus)
+        )
+        return found
+
+    assert told(storage="s2", incarnation=INCARNATION - 1) == RemoveTombstone(grave)
+    # A replica that knows of the recovery has been left by a move since then.
+    assert told(storage="s2", incarnation=INCARNATION) == SendDelete(1, (grave,))
+    if named is not None:
+        assert told(storage=named, incarnation=INCARNATION - 1) == SendDelete(1, (grave,))
