@@ -59,7 +59,10 @@ def next_step(
         why = f"{_spus([*lost])} {verb} lost, and may be back soon"
         return Waits(why, min(lost.values()))
     if leader in leaving:
-        return elected(view, partition, _successor(view, partition, live, now_ms), now_ms)
+        successor = _successor(view, partition, live, now_ms)
+        if (until_ms := view.stops_until_ms(successor)) > now_ms:
+            return Waits(f"SPU {successor}, which is to lead, stops", until_ms)
+        return elected(view, partition, successor, now_ms)
     kept = tuple(m for m in status.lrs if m.spu_id not in leaving)
     if kept != status.lrs:
         return status.model_copy(update={"lrs": kept})

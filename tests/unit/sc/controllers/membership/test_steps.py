@@ -12,7 +12,7 @@ from sc.controllers.election import elected
 from sc.controllers.membership.steps import BACK_MS, Waits, next_step
 from sc.controllers.partition import reconcile
 from sc.store.suspicions import ENDS_MS
-from sc.store.view import View
+from sc.store.view import STOPS_MS, View
 from schemas.control.messages import ReplicaRole, Tombstone
 from schemas.control.session_end import SessionEnd
 from schemas.ids import PartitionUid, StorageId
@@ -281,6 +281,16 @@ def test_given_the_preferred_leader_stops_then_another_one_takes_over() -> None:
     found = next_step(view, partition, 1, NOW)
     assert isinstance(found, PartitionStatus)
     assert found.leader == 2
+
+
+def test_given_the_only_one_that_may_lead_stops_then_the_move_waits_until_it_is_gone() -> None:
+    """It has just handed the partition over to the one that leaves."""
+    view = seen(LEADER_GOES, 1, 4)
+    view.sessions[4].stops_ms = NOW
+    waits = Waits("SPU 4, which is to lead, stops", NOW + STOPS_MS)
+    assert next_step(view, LEADER_GOES, 1, NOW) == waits
+    then = next_step(view, LEADER_GOES, 1, NOW + STOPS_MS)
+    assert then == elected(view, LEADER_GOES, 4, NOW + STOPS_MS)
 
 
 def test_given_the_leader_does_not_know_then_nothing_is_deleted() -> None:
