@@ -5,8 +5,11 @@ asks for a file when it needs it, and the pool closes the least recently used fi
 use, and stays open, for the length of a block or a write. A file with unsynced data is *held* open
 until its log calls `release`: the kernel then reports an error of writing that data back to the
 log's own fsync. If more files are held than the pool may have, it syncs and closes the least
-recently used one: no log waits for others, and none is refused. If that fsync fails, the log's next
-use of the file fails as well: it relies on that fsync.
+recently used one: no log waits for others, and none is refused.
+
+The kernel tells of a failed write once for each open file, and an fsync after that one succeeds. So
+fsyncs of a file, of its log and of the pool, wait for each other, and after one that failed every
+use of the file fails.
 
 A path that was forgotten may soon name another file (a log that was cut uses its names again). A
 block that has the old file open keeps it until it ends, and no other user gets it. The event loop
@@ -16,12 +19,12 @@ lock held, and syncs without it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from schemas.wire.batch import Buffer
@@ -32,9 +35,10 @@ _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class _OpenFile:
-    """``users`` counts the blocks and writes that use it now, ``writes`` all writes so far."""
+    """``users`` counts the blocks and writes that use it now, ``writes`` all writes so far;
+    ``failure`` is that of its fsync, and ``syncing`` is held during one."""
 
-    __slots__ = ("fd", "forgotten", "held", "path", "users", "writes")
+    __slots__ = ("failure", "fd", "forgotten", "held", "path", "syncing", "users", "writes")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -43,6 +47,8 @@ class _OpenFile:
         self.writes = 0
         self.held = False
         self.forgotten = False
+        self.syncing = threading.Lock()
+        self.failure: OSError | None = None
 
 
 class FilePool:
@@ -56,14 +62,14 @@ class FilePool:
         # log has not synced.
         self._held: OrderedDict[str, _OpenFile] = OrderedDict()
         self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
-        # Paths whose data the pool could not sync.
+        # Paths whose data could not be synced.
         self._failed: dict[str, OSError] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._files)
 
-    @contextmanager
+    @contextlib.contextmanager
     def open(self, path: str) -> Iterator[int]:
         """The descriptor of ``path``, readable and writable, for a block. Raises OSError."""
         file = self._use(path)
@@ -92,8 +98,17 @@ class FilePool:
         with self.open(path) as fd:
             os.ftruncate(fd, size)
 
+    def sync(self, path: str) -> None:
+        """Wait until all that was written to ``path`` is on the disk. Raises FsyncFailedError, also
+        if an fsync of it failed before, and OSError if it cannot be opened."""
+        file = self._use(path)
+        try:
+            self._sync(file)
+        finally:
+            self._leave(file)
+
     def failure(self, path: str) -> OSError | None:
-        """Why the pool could not sync what was written to ``path``; None if it could."""
+        """Why what was written to ``path`` could not be synced; None if it could."""
         return self._failed.get(path)
 
     def release(self, path: str) -> None:
@@ -169,18 +184,29 @@ class FilePool:
         self._files[path] = file
         return self._used(file)
 
+    def _sync(self, file: _OpenFile) -> None:
+        """Sync a file that the caller uses. Raises FsyncFailedError."""
+        with file.syncing:
+            if (failure := file.failure) is not None:
+                raise FsyncFailedError(failure.errno, failure.strerror, file.path)
+            try:
+                sync_log_file(file.fd)
+            except OSError as error:
+                with self._lock:
+                    file.failure = error
+                    if not file.forgotten:
+                        self._failed[file.path] = error
+                raise
+
     def _sync_and_close(self, file: _OpenFile) -> None:
         """Give back the descriptor of a held file, which the caller uses."""
-        writes, failure = file.writes, None
-        try:
-            sync_log_file(file.fd)
-        except OSError as error:
-            failure = error
+        writes = file.writes
+        # The log hears of a failure at its next use of the file.
+        with contextlib.suppress(OSError):
+            self._sync(file)
         with self._lock:
-            if failure is not None and not file.forgotten:
-                self._failed[file.path] = failure
             # Another thread may have written since that fsync began, or may be about to.
-            if file.users == 1 and (file.writes == writes or failure is not None):
+            if file.users == 1 and (file.writes == writes or file.failure is not None):
                 file.users = 0
                 if not file.forgotten:
                     del self._files[file.path]

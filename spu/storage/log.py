@@ -49,7 +49,6 @@ from spu.storage.durable import (
     is_no_room,
     sync_directory,
     sync_log_directory,
-    sync_log_file,
 )
 from spu.storage.file_pool import FilePool
 from spu.storage.index import write_index
@@ -157,8 +156,8 @@ class PartitionLog(ReadableLog):
 
     @property
     def failed_sync(self) -> OSError | None:
-        """Why a file with its records could not be synced to make room for other open files, if
-        nobody has used the file since."""
+        """Why a file with its records could not be synced, also as the pool of open files made
+        room for others."""
         found = (self._files.failure(segment.path) for segment in self._segments)
         return next((error for error in found if error is not None), None)
 
@@ -532,8 +531,7 @@ class PartitionLog(ReadableLog):
         """Make ``segments``, which a cut leaves, durable."""
         for segment in segments:
             if segment in self._unsynced or (self._holds and segment is self._segments[-1]):
-                with self._files.open(segment.path) as fd:
-                    sync_log_file(fd)
+                self._files.sync(segment.path)
         if self._new_names:
             sync_log_directory(self.directory)
 

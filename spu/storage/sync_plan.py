@@ -11,7 +11,7 @@ from pathlib import Path
 
 from schemas.replacing import replace
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
-from spu.storage.durable import FsyncFailedError, sync_log_directory, sync_log_file
+from spu.storage.durable import FsyncFailedError, sync_log_directory
 from spu.storage.file_pool import FilePool
 from spu.storage.index import IndexSummary, write_index
 from spu.storage.reader import LogReader
@@ -48,13 +48,11 @@ class SyncPlan:
         the next start, is not.
         """
         for segment in self.completed:
-            with self.files.open(segment.path) as fd:
-                sync_log_file(fd)
+            self.files.sync(segment.path)
         if self.new_names:
             sync_log_directory(self.directory)
         if self.active is not None:
-            with self.files.open(self.active.path) as fd:
-                sync_log_file(fd)
+            self.files.sync(self.active.path)
         try:
             for path, summary, entries in self.indexes:
                 write_index(path, summary, entries)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from spu.storage import durable, sync_plan
+from spu.storage import durable, file_pool
 
 
 class StuckSync:
@@ -25,7 +25,7 @@ class StuckSync:
                 raise self.error
             original(fd)
 
-        monkeypatch.setattr(sync_plan, "sync_log_file", sync_file)
+        monkeypatch.setattr(file_pool, "sync_log_file", sync_file)
 
     def release(self, error: OSError | None = None) -> None:
         self.error = error

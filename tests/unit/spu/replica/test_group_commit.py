@@ -9,7 +9,7 @@ import pytest
 
 from schemas.daemon.latency import LatencyHistogram
 from spu.replica.group_commit import GroupCommit
-from spu.storage import sync_plan
+from spu.storage import file_pool
 from spu.storage.checkpoint import read_checkpoint
 from tests.unit.spu.builders import NOW_US, batch_of, new_log_directory, open_log, until
 
@@ -24,7 +24,7 @@ async def test_given_a_failed_run_then_there_is_no_other(
         runs.append(fd)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sync_plan, "sync_log_file", fail)
+    monkeypatch.setattr(file_pool, "sync_log_file", fail)
     opened = open_log(new_log_directory(tmp_path))
     with ThreadPoolExecutor(1) as executor:
         commit = GroupCommit(

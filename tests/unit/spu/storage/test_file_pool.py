@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,65 @@ def test_given_a_file_whose_sync_failed_then_its_log_hears_of_it_and_others_go_o
     pool.forget(paths[0])
     with pool.open(paths[0]):
         pass
+    pool.close()
+
+
+def test_given_an_fsync_that_failed_then_every_later_one_of_that_file_fails(
+    paths: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(errno.EIO, "Input/output error")]
+
+    def once(_fd: int) -> None:
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(file_pool_module, "sync_log_file", once)
+    pool = FilePool(4)
+    pool.write(paths[0], b"x", 0)
+    pool.write(paths[1], b"x", 0)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            pool.sync(paths[0])
+    pool.sync(paths[1])
+    assert pool.failure(paths[0]) is not None
+    assert pool.failure(paths[1]) is None
+    pool.close()
+
+
+def test_given_fsyncs_of_a_file_at_once_then_a_failure_of_one_is_not_lost_for_the_other(
+    paths: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = FilePool(1)
+    told: list[OSError | None] = []
+
+    def of_the_log() -> None:
+        try:
+            pool.sync(paths[0])
+        except OSError as error:
+            told.append(error)
+        else:
+            told.append(None)
+
+    other = threading.Thread(target=of_the_log)
+    runs: list[int] = []
+
+    def sync(fd: int) -> None:
+        runs.append(fd)
+        if len(runs) > 1:
+            # The kernel has told of the failure.
+            return
+        other.start()
+        while other.is_alive() and pool._files[paths[0]].users < 2:
+            time.sleep(0.001)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(file_pool_module, "sync_log_file", sync)
+    pool.write(paths[0], b"acknowledged", 0)
+    # To make room, the pool syncs the first file.
+    with pool.open(paths[1]):
+        other.join(20)
+    assert "Input/output error" in str(told[0])
+    assert len(runs) == 1
     pool.close()
 
 

@@ -13,7 +13,7 @@ from schemas.daemon.page_cache import CAN_REFUSE_TO_WAIT
 from schemas.errors import OffsetOutOfRangeError
 from schemas.objects.topic import Durability, Retention
 from schemas.wire.batch import HEADER_SIZE, verify
-from spu.storage import sync_plan
+from spu.storage import file_pool, sync_plan
 from spu.storage.index import INDEX_INTERVAL_BYTES, read_index
 from tests.laws import examples
 from tests.unit.spu.builders import (
@@ -170,7 +170,7 @@ def test_given_a_sync_then_older_segments_and_names_are_durable_before_newer_dat
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(
-        sync_plan,
+        file_pool,
         "sync_log_file",
         lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name),
     )
