@@ -134,6 +134,8 @@ class DataDir:
                 directory._write_identity()
             if cluster_uid is not None:
                 directory.record_cluster_uid(cluster_uid)
+            # A process that was killed may have made or removed replicas without waiting for that.
+            sync_directory(path / "partitions")
             directory._remove_leftovers()
         except BaseException:
             os.close(lock_fd)

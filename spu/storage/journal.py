@@ -146,14 +146,19 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the journal and cut a torn tail. Raises StorageFailedError for damage before it, and
-        for entries that cannot be understood."""
+        """Read the journal, cut a torn tail, and make what is left durable: a process that was
+        killed may have written without an fsync what this one relies on.
+
+        Raises StorageFailedError for damage before the tail, and for entries that cannot be
+        understood.
+        """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
         journal = cls(path, fd)
         try:
             # An older version let others read it.
             os.fchmod(fd, _MODE)
             journal._load(path.read_bytes())
+            sync_file(fd)
             sync_directory(path.parent)
         except BaseException:
             os.close(fd)
@@ -227,7 +232,6 @@ class Journal:
                 )
             behind = data.find(_MAGIC, behind + 1)
         os.ftruncate(self._fd, at)
-        sync_file(self._fd)
 
     def _apply(self, change: JournalChange) -> None:
         self.entries.update((entry.uid, entry) for entry in change.entries)

@@ -12,7 +12,8 @@ The scan can find three things at the end:
 A cut that was in progress when the process ended is finished first, as its checkpoint says.
 
 Data beyond the checkpoint is fsynced before the log is used, because a crash of the process alone
-leaves bytes that were never on the disk. A log that ends where its checkpoint says is on the disk:
+leaves bytes that were never on the disk; so is the name of a checkpoint before what it leaves out
+is removed. A log that ends where its checkpoint says is on the disk:
 the checkpoint was written after the fsyncs of everything that it covers. A short stretch beyond it
 gets no new checkpoint here: an SPU that opens ten thousand logs would wait for ten thousand
 checkpoints. Each log gets one later, once it is idle.
@@ -167,6 +168,7 @@ class Recovery:
         log.log_start, log.id_before_start = checkpoint.log_start, checkpoint.id_before_start
         log.leo, log.sealed = checkpoint.durable_leo, checkpoint.sealed
         if checkpoint.cut_at is not None:
+            self._make_checkpoint_durable()
             checkpoint = self._checkpoint = finish_cut(self._directory, checkpoint)
             names = os.listdir(self._directory)
         bases = bases_of(names)
@@ -198,6 +200,11 @@ class Recovery:
                 " committed"
             )
 
+    def _make_checkpoint_durable(self) -> None:
+        """Before anything is removed that only an older checkpoint needs: the process that wrote
+        this one may have ended before its name was on the disk."""
+        sync_log_directory(self._directory)
+
     def _without_checkpoint(self, bases: list[int]) -> None:
         """Recover without a checkpoint. Nobody knows what was durable, so only a log that is whole
         from end to end is fit."""
@@ -227,6 +234,8 @@ class Recovery:
         checkpoint names, where the scan begins."""
         kept = list(bases)
         while kept[0] < self._checkpoint.segment and kept[1] <= self._checkpoint.log_start:
+            if not self._retired:
+                self._make_checkpoint_durable()
             segment = self._segment(kept.pop(0))
             segment.end_offset = kept[0]
             retire(segment, self._now_us)

@@ -147,6 +147,21 @@ def test_given_leftovers_of_a_crash_then_open_removes_them(tmp_path: Path) -> No
     directory.close()
 
 
+def test_given_a_removal_that_a_crash_met_then_its_name_is_gone_for_good_before_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DataDir.open(tmp_path, 1, CLUSTER).close()
+    doomed = tmp_path / "partitions" / ".deleted-y"
+    doomed.mkdir()
+    synced: list[tuple[Path, bool]] = []
+    monkeypatch.setattr(
+        data_dir_module, "sync_directory", lambda path: synced.append((path, doomed.exists()))
+    )
+    DataDir.open(tmp_path, 1).close()
+    assert synced == [(tmp_path / "partitions", True)]
+    assert not doomed.exists()
+
+
 def test_given_a_directory_copied_from_elsewhere_then_it_is_not_taken(tmp_path: Path) -> None:
     directory = DataDir.open(tmp_path, 1, CLUSTER)
     directory.create_partitions([directory.new_meta(UID, "o", "o", 0, LogSettings())])
@@ -195,7 +210,8 @@ def test_given_a_new_directory_then_its_name_and_those_of_its_parents_are_durabl
     def sync(path: Path) -> None:
         if path == tmp_path.parent:
             raise PermissionError
-        synced.append(path)
+        if path.name != "partitions":
+            synced.append(path)
 
     monkeypatch.setattr(data_dir_module, "sync_directory", sync)
     path = tmp_path / "a" / "b"
@@ -220,4 +236,4 @@ def test_given_a_directory_on_a_disk_of_its_own_then_no_other_is_waited_for(
     monkeypatch.setattr(data_dir_module, "sync_directory", synced.append)
     monkeypatch.setattr(Path, "stat", elsewhere)
     DataDir.open(inside, 1).close()
-    assert synced == []
+    assert synced == [inside / "partitions"]

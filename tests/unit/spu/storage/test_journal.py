@@ -23,6 +23,8 @@ from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from tests.laws import examples
 from tests.unit.spu.builders import STAMP, UID, assignment_of, new_uid
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 
 def entry_of(uid: PartitionUid = UID, term: int = 1) -> JournalEntry:
     return JournalEntry(
@@ -86,6 +88,24 @@ def test_given_a_tail_torn_anywhere_then_what_was_durable_stays(tmp_path: Path) 
         again = Journal.open(path)
         assert again.entries[UID].hard_state.term == 3
         again.close()
+
+
+def test_given_what_a_killed_process_wrote_then_it_is_durable_before_anybody_relies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "sync_file", Mock(side_effect=KeyboardInterrupt))
+        killed = Journal(path, os.open(path, os.O_RDWR | os.O_CREAT))
+        with pytest.raises(KeyboardInterrupt):
+            killed.append([JournalChange((entry_of(),))])
+        killed.close()
+    sync = Mock()
+    monkeypatch.setattr(journal_module, "sync_file", sync)
+    journal = Journal.open(path)
+    assert list(journal.entries.values()) == [entry_of()]
+    sync.assert_called_once_with(journal._fd)
+    journal.close()
 
 
 def test_given_damage_before_valid_entries_then_open_refuses(tmp_path: Path) -> None:

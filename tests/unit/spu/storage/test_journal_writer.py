@@ -62,9 +62,10 @@ async def test_given_a_write_that_fails_then_those_behind_it_fail_too(
     def fail(_fd: int) -> None:
         raise OSError(5, "Input/output error")
 
+    journal = Journal.open(tmp_path / "journal")
     monkeypatch.setattr(journal_module, "sync_file", fail)
     with ThreadPoolExecutor(2) as threads:
-        writer = JournalWriter(Journal.open(tmp_path / "journal"), threads)
+        writer = JournalWriter(journal, threads)
         futures = [writer.submit(change()) for _ in range(2 * MAX_SHARED)]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         await writer.close()

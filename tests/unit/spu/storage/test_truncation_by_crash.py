@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from spu.storage import durable
 from spu.storage.checkpoint import CHECKPOINT_NAME
 from spu.storage.durable import read_document, write_document
 from tests.unit.spu.builders import OpenLog, batch_of, new_log_directory, open_log
@@ -114,6 +116,57 @@ def test_given_a_cut_of_what_was_never_synced_then_what_is_left_is_durable_befor
     for crash in every_crash(path, tmp_path / "scratch", work):
         found = reopened(crash.path)
         assert found == states[2] if crash.done else found in states, crash.what
+
+
+class _Killed(Exception):  # noqa: N818 - the end of a process, not an error of it
+    """The process ends before the name of its checkpoint is on the disk."""
+
+
+def _truncate_prefix(opened: OpenLog) -> None:
+    opened.log.truncate_prefix(8)
+    opened.sync()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(_cut_to(8), id="a-cut"),
+        pytest.param(_rebuild(40, 2), id="a-rebuild"),
+        pytest.param(_truncate_prefix, id="a-truncation-of-the-prefix"),
+    ],
+)
+@pytest.mark.sampled
+def test_given_a_process_that_is_killed_then_a_power_cut_in_recovery_leaves_the_old_or_the_new_log(
+    tmp_path: Path, job: Callable[[OpenLog], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = new_log_directory(tmp_path / "log")
+    opened = open_log(path, SMALL)
+    fill(opened, TERMS, synced=9, lac=17)
+    opened.sync(checkpoint=True)
+    before = state_of(opened)
+    opened.crash()
+
+    def work(copy: Path) -> Callable[[], None]:
+        opened = open_log(copy, SMALL)
+
+        def run() -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(durable, "sync_log_directory", Mock(side_effect=_Killed))
+                with pytest.raises(_Killed):
+                    job(opened)
+            reopened(copy)
+
+        return run
+
+    done = open_log(new_log_directory(tmp_path / "done"), SMALL)
+    fill(done, TERMS, synced=9, lac=17)
+    job(done)
+    after = state_of(done)
+    done.crash()
+    (tmp_path / "scratch").mkdir()
+    for crash in every_crash(path, tmp_path / "scratch", work):
+        found = reopened(crash.path)
+        assert found == after if crash.done else found in (before, after), crash.what
 
 
 def test_given_a_cut_that_was_not_finished_and_less_log_than_it_left_then_unfit(
