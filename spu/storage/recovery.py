@@ -148,7 +148,8 @@ class Recovery:
         names = os.listdir(self._directory)
         for name in names:
             if name.endswith(UNFINISHED):
-                (self._directory / name).unlink()
+                # A reader of a log that was closed a moment ago may still write an index.
+                (self._directory / name).unlink(missing_ok=True)
         self._recover(names)
         if self._retired or any(name.endswith(TRUNCATED_SUFFIX) for name in names):
             self.log.truncated = find_truncated(self._directory)
@@ -247,7 +248,7 @@ class Recovery:
         ours = {self._segment(base).index_path.name for base in bases}
         for name in names:
             if name.endswith(INDEX_SUFFIX) and name not in ours:
-                (self._directory / name).unlink()
+                (self._directory / name).unlink(missing_ok=True)
 
     def _read_history(self, bases: list[int]) -> History:
         """The terms of the durable records, read from the log itself."""

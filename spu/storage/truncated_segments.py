@@ -10,6 +10,7 @@ which segments are truncated.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -113,12 +114,15 @@ def retire(segment: Segment, now_us: int) -> TruncatedSegment | None:
 
 
 def find_truncated(directory: Path) -> tuple[TruncatedSegment, ...]:
-    """The truncated segments that are still in a directory, the oldest offsets first."""
+    """The truncated segments that are still in a directory, the oldest offsets first. Raises
+    OSError."""
     found = []
     for path in directory.glob(f"*{TRUNCATED_SUFFIX}"):
         parts = path.name[: -len(TRUNCATED_SUFFIX)].split("-")
         if len(parts) == 3 and all(part.isdecimal() and part.isascii() for part in parts):
             base, end, truncated_us = map(int, parts)
-            size = path.stat().st_size
-            found.append(TruncatedSegment(str(path), base, end, truncated_us, size))
+            # A log that was closed a moment ago may still be deleting them.
+            with contextlib.suppress(FileNotFoundError):
+                size = path.stat().st_size
+                found.append(TruncatedSegment(str(path), base, end, truncated_us, size))
     return tuple(sorted(found, key=lambda one: (one.base_offset, one.truncated_us)))

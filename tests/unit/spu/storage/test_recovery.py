@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,6 +17,7 @@ from spu.storage import recovery
 from spu.storage.checkpoint import CHECKPOINT_NAME, VERIFY_AGAIN_BYTES, read_checkpoint
 from spu.storage.durable import UNFINISHED
 from spu.storage.index import read_summary
+from spu.storage.truncated_segments import TRUNCATED_SUFFIX
 from tests.unit.spu.builders import (
     NOW_US,
     TERM,
@@ -313,6 +316,32 @@ def test_given_a_log_truncated_to_its_end_and_another_segment_since_then_it_is_f
     assert [segment.base_offset for segment in again.log.segments] == [2]
     again.crash()
     assert open_log(tmp_path).found.unfit is None
+
+
+@pytest.mark.parametrize(
+    ("name", "lister"),
+    [
+        pytest.param(f"{0:020d}-{2:020d}-7{TRUNCATED_SUFFIX}", (Path, "glob"), id="truncated"),
+        pytest.param(f"{0:020d}.index.0123abcd{UNFINISHED}", (os, "listdir"), id="unfinished"),
+        pytest.param(f"{1:020d}.index", (os, "listdir"), id="without-a-segment"),
+    ],
+)
+def test_given_files_that_go_away_as_the_log_is_opened_then_it_is_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, lister: tuple[object, str]
+) -> None:
+    """The same log was closed a moment ago, and threads are still at work."""
+    make(tmp_path, 3, durable=3)
+    (tmp_path / name).touch()
+    list_files = getattr(*lister)
+
+    def list_them(*args: Any) -> list[Any]:
+        found = list(list_files(*args))
+        (tmp_path / name).unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(*lister, list_them)
+    log = recover(tmp_path)
+    assert (log.unfit, log.leo, log.truncated) == (None, 3, ())
 
 
 def test_given_a_log_truncated_to_its_end_then_a_cut_takes_what_was_left_behind(
