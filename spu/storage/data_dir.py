@@ -46,6 +46,7 @@ from spu.storage.durable import (
 FORMAT_VERSION: Final = 1
 _LEFTOVER: Final = "."
 _LOG_SETTINGS: Final = TypeAdapter[LogSettings](SharedLogSettings)
+_IDENTITY: Final = "identity.json"
 _RUN: Final = "run.json"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -131,9 +132,14 @@ class DataDir:
             (path / "partitions").mkdir(mode=0o700, exist_ok=True)
             if known is None:
                 _sync_name(path)
-                directory._write_identity()
+                directory._write_identity(None)
             if cluster_uid is not None:
                 directory.record_cluster_uid(cluster_uid)
+            if directory.cluster_uid is None and directory.partition_uids():
+                raise StorageFailedError(
+                    f"{path / _IDENTITY} names no cluster but {path} holds partitions; restore the"
+                    " file"
+                )
             # A process that was killed may have made or removed replicas without waiting for that.
             sync_directory(path / "partitions")
             directory._remove_leftovers()
@@ -150,7 +156,8 @@ class DataDir:
         return self.path / "partitions" / uid
 
     def record_cluster_uid(self, cluster_uid: str) -> None:
-        """Durably bind the directory to a cluster. Raises StorageFailedError if it has another."""
+        """Durably bind the directory to a cluster. Raises StorageFailedError if it has another, and
+        OSError; it is not bound then."""
         if self.cluster_uid == cluster_uid:
             return
         if self.cluster_uid is not None:
@@ -158,8 +165,9 @@ class DataDir:
                 f"{self.path} belongs to cluster {self.cluster_uid}, but the SC to cluster"
                 f" {cluster_uid}; connect to the right SC or use an empty log directory"
             )
+        self._write_identity(cluster_uid)
+        # Only now: after an error, the next welcome of the SC finds it missing, and writes it.
         self.cluster_uid = cluster_uid
-        self._write_identity()
 
     def went_down_uncleanly(self) -> bool:
         """Whether the host has booted since an SPU used this directory and did not stop cleanly:
@@ -307,13 +315,13 @@ class DataDir:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
 
-    def _write_identity(self) -> None:
+    def _write_identity(self, cluster_uid: str | None) -> None:
         identity = {
             "formatVersion": FORMAT_VERSION,
-            "clusterUid": self.cluster_uid,
+            "clusterUid": cluster_uid,
             "spuId": self.spu_id,
         }
-        replace_file(self.path / "identity.json", json.dumps(identity, indent=1).encode())
+        replace_file(self.path / _IDENTITY, json.dumps(identity, indent=1).encode())
 
     def _remove_leftovers(self) -> None:
         for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
@@ -385,7 +393,7 @@ def _lock(path: Path) -> int:
 
 
 def _read_identity(path: Path) -> dict[str, Any] | None:
-    file = path / "identity.json"
+    file = path / _IDENTITY
     try:
         identity = json.loads(file.read_bytes())
     except FileNotFoundError:

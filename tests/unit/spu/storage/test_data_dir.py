@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -133,6 +134,38 @@ def test_given_a_removal_half_done_then_it_is_finished(tmp_path: Path) -> None:
     assert directory.remove_partitions([UID]) == {}
     assert list((tmp_path / "partitions").iterdir()) == []
     directory.close()
+
+
+def test_given_no_room_to_note_the_cluster_then_it_is_noted_later_and_no_replica_is_made_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDir.open(tmp_path, 1)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr(data_dir_module, "replace_file", Mock(side_effect=full))
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                directory.record_cluster_uid(CLUSTER)
+    with pytest.raises(InvalidRequestError, match="belongs to no cluster yet"):
+        directory.new_meta(UID, "o", "o", 0, LogSettings())
+    directory.record_cluster_uid(CLUSTER)
+    directory.create_partitions([directory.new_meta(UID, "o", "o", 0, LogSettings())])
+    directory.close()
+    again = DataDir.open(tmp_path, 1)
+    assert again.read_meta(UID).cluster_uid == again.cluster_uid == CLUSTER
+    again.close()
+
+
+def test_given_partitions_of_a_cluster_that_the_directory_does_not_name_then_open_refuses(
+    tmp_path: Path,
+) -> None:
+    DataDir.open(tmp_path, 1).close()
+    (tmp_path / "partitions" / UID).mkdir()
+    with pytest.raises(StorageFailedError, match=r"names no cluster but .* holds partitions"):
+        DataDir.open(tmp_path, 1)
+    # As an operator may say which it is.
+    DataDir.open(tmp_path, 1, CLUSTER).close()
+    DataDir.open(tmp_path, 1).close()
 
 
 def test_given_leftovers_of_a_crash_then_open_removes_them(tmp_path: Path) -> None:
