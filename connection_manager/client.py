@@ -286,9 +286,14 @@ class ControllerLink:
         return welcome
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse, envelope: Envelope) -> int:
-        """Send a message, and give its size. Raises TimeoutError."""
+        """Send a message, and give its size. Raises TimeoutError, UnreachableError, and the
+        errors of the connection."""
         text = envelope.encode()
-        await _unless_silent(socket, socket.send_str(text), len(text))
+        try:
+            await _unless_silent(socket, socket.send_str(text), len(text))
+        except RuntimeError as error:
+            # uvloop may have closed its handle in a moment in which it tells nobody.
+            raise UnreachableError(f"the connection to {self._address} is lost: {error}") from error
         return len(text)
 
     async def _welcome(self, socket: aiohttp.ClientWebSocketResponse, sent: int) -> Welcome:

@@ -126,13 +126,13 @@ class SpuConnection(asyncio.BufferedProtocol):
         self._calls[correlation] = (future, timer)
         # A caller that was cancelled never reads the error of its future: mark it as seen.
         future.add_done_callback(_retrieve)
-        transport.writelines(pack_frame(api, correlation, fixed, *tail))
+        self._write(transport, pack_frame(api, correlation, fixed, *tail))
         return future
 
     async def post(self, api: Api, fixed: bytes, *tail: Buffer, timeout_s: float) -> None:
         """Write a request that has no response. Raises as `start` does."""
         transport = await self._writing(fixed, tail, timeout_s)
-        transport.writelines(pack_frame(api, self._next_correlation(), fixed, *tail))
+        self._write(transport, pack_frame(api, self._next_correlation(), fixed, *tail))
 
     async def request(self, api: Api, fixed: bytes, *tail: Buffer, timeout_s: float) -> Response:
         """`start` and wait for the response."""
@@ -145,7 +145,7 @@ class SpuConnection(asyncio.BufferedProtocol):
     def tell(self, api: Api, tail: bytes) -> None:
         """Write a short request that has no response, at once; nothing on a broken connection."""
         if self._failure is None and self._transport is not None:
-            self._transport.writelines(pack_frame(api, self._next_correlation(), b"", tail))
+            self._write(self._transport, pack_frame(api, self._next_correlation(), b"", tail))
 
     async def hello(self, timeout_s: float) -> None:
         """Agree on a version; must come first. Raises UnsupportedError if there is none."""
@@ -323,6 +323,13 @@ class SpuConnection(asyncio.BufferedProtocol):
         if self._link_timer is None:
             self._look_later()
         return self._transport
+
+    def _write(self, transport: asyncio.Transport, frame: list[Buffer]) -> None:
+        try:
+            transport.writelines(frame)
+        except RuntimeError as error:
+            # uvloop may have closed its handle in a moment in which it tells nobody.
+            self._loop.call_soon(self.connection_lost, error)
 
     def _next_correlation(self) -> int:
         self._correlation = self._correlation % _MAX_CORRELATION + 1

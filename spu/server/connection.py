@@ -133,6 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
         self._transport = None
         self._counters.connections -= 1
         self._cancel_timer()
@@ -227,10 +229,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._blocked:
             self._paused_since_check = True
         if self._busy == self._reading:
-            if self._reading:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+            try:
+                if self._reading:
+                    self._transport.pause_reading()
+                else:
+                    self._transport.resume_reading()
+            except RuntimeError as error:
+                self._lose_soon(error)
+                return
             self._reading = not self._reading
 
     def _check(self, bytes_before: int, frames_before: int) -> None:
@@ -364,12 +370,20 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if len(pieces) == 1:
-            transport.write(pieces[0])
-        else:
-            transport.writelines(pieces)
+        try:
+            if len(pieces) == 1:
+                transport.write(pieces[0])
+            else:
+                transport.writelines(pieces)
+        except RuntimeError as error:
+            self._lose_soon(error)
+            return
         self._counters.bytes_out += sum(map(len, pieces))
         self._parse_soon()
+
+    def _lose_soon(self, error: RuntimeError) -> None:
+        """uvloop has closed its handle in a moment in which it tells nobody."""
+        self._loop.call_soon(self.connection_lost, error)
 
     def _count(self, error: RunnelError) -> None:
         name = error.code.name

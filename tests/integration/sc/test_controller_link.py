@@ -254,6 +254,25 @@ async def test_given_nobody_listens_then_the_link_names_the_address(unused_port:
         )
 
 
+async def test_given_a_handle_that_is_closed_without_a_word_then_the_link_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send, failures = aiohttp.ClientWebSocketResponse.send_str, [RuntimeError("handler is closed")]
+
+    async def send_later(socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
+        if failures:
+            # As uvloop's transport.
+            raise failures.pop()
+        await send(socket, text)
+
+    monkeypatch.setattr(aiohttp.ClientWebSocketResponse, "send_str", send_later)
+    async with bench_of() as bench:
+        bench.manager.register("spu-1", 1)
+        async with SimulatedSpu(1, bench.address) as spu:
+            await eventually(lambda: spu.link.trouble is None)
+    assert not failures
+
+
 async def test_given_a_cut_network_then_attempts_to_connect_are_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

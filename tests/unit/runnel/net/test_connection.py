@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 
@@ -80,6 +81,32 @@ async def test_given_the_peer_goes_away_then_calls_fail_and_name_the_address(
     assert not connection.usable
     with pytest.raises(UnreachableError):
         await connection.request(Api.LIST_OFFSETS, LIST, timeout_s=5)
+
+
+@pytest.mark.parametrize("use", ["a-call", "a-post", "a-word"])
+async def test_given_a_handle_that_is_closed_without_a_word_then_the_connection_is_lost(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    _sc, spu = servers
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    real, handle = connection._transport, Mock()
+    assert real is not None
+    # As uvloop's transport then.
+    handle.writelines.side_effect = RuntimeError("the handler is closed")
+    monkeypatch.setattr(connection, "_transport", handle)
+    match use:
+        case "a-call":
+            with pytest.raises(UnreachableError, match="the handler is closed"):
+                await connection.request(Api.LIST_OFFSETS, LIST, timeout_s=5)
+        case "a-post":
+            await connection.post(Api.CREDIT, b"", timeout_s=5)
+        case _:
+            connection.tell(Api.CREDIT, b"")
+    await asyncio.sleep(0)
+    assert not connection.usable
+    # It need not be told once more that it is gone.
+    await connection.close()
+    real.close()
 
 
 async def test_given_silence_until_the_deadline_then_the_connection_is_given_up(
