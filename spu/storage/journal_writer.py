@@ -46,8 +46,11 @@ class JournalWriter:
         await asyncio.shield(self.submit(change))
 
     async def close(self) -> None:
-        """Wait for what is being written, then close the journal."""
-        if self._task is not None:
+        """Wait for what is being written, and until all have heard of it; then close the
+        journal."""
+        # The loop may not have called those yet that wait for a write that has just ended.
+        await asyncio.sleep(0)
+        while self._task is not None:
             await self._task
         self._journal.close()
 

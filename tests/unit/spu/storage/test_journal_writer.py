@@ -56,6 +56,22 @@ async def test_given_very_many_changes_then_writes_are_bounded_and_in_order(
     again.close()
 
 
+async def test_given_a_write_that_has_just_ended_then_who_waited_hears_of_it_before_the_close(
+    tmp_path: Path,
+) -> None:
+    told: list[bool] = []
+    with ThreadPoolExecutor(1) as threads:
+        writer = JournalWriter(Journal.open(tmp_path / "journal"), threads)
+        written = writer.submit(change())
+        written.add_done_callback(lambda _written: told.append(True))
+        # One turn of the loop before those who wait.
+        while not written.done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert told == []
+        await writer.close()
+        assert told == [True]
+
+
 async def test_given_a_write_that_fails_then_those_behind_it_fail_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
