@@ -73,7 +73,9 @@ class Producer(RecordSender):
         self._thread.call(self._inner.flush())
 
     def close(self) -> None:
-        """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
+        """Take no more records, flush, then end. Raises what `flush` raises; the producer is closed
+        all the same.
+        """
         if self._thread.running:
             self._thread.call(self._inner.close())
 

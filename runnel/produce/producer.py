@@ -130,6 +130,7 @@ class Producer(RecordSender):
         self._timer: asyncio.TimerHandle | None = None
         self._failed_records = 0
         self._first_failure: RunnelError | None = None
+        self._ended = False
         self._on_closed = closed
 
     def __repr__(self) -> str:
@@ -245,27 +246,40 @@ class Producer(RecordSender):
             ) from failure
 
     async def close(self) -> None:
-        """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
-        if self._send_buffer.closed:
+        """Take no more records, flush, then end. Raises what `flush` raises; the producer is closed
+        all the same. If it is cancelled, records without an outcome fail.
+        """
+        if self._ended or not self._opened_in.is_this:
             return
         try:
-            await self.flush()
+            await self._flush_last()
         finally:
             await self.abort()
 
+    async def _flush_last(self) -> None:
+        # First: what others send while this flushes must be refused, as nobody would deliver it.
+        self._send_buffer.close()
+        # Who waits for room hears of it.
+        self._drained.set()
+        await self.flush()
+
     async def abort(self) -> None:
         """End without waiting; records without an outcome fail."""
+        self._ended = True
         self._send_buffer.close()
         self._pump()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for sender in self._senders.values():
-            sender.end("the producer was closed")
-        self._drained.set()
-        self._on_closed(self)
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            # Even if this is cancelled once more.
+            for sender in self._senders.values():
+                sender.end("the producer was closed")
+            self._drained.set()
+            self._on_closed(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -290,7 +304,7 @@ class Producer(RecordSender):
         try:
             if isinstance(error, Exception):
                 async with asyncio.timeout(_LAST_TRY_S):
-                    await self.flush()
+                    await self._flush_last()
         except (RunnelError, TimeoutError) as failure:
             error.add_note(f"The producer of {self.topic!r} also failed: {failure}")
         finally:

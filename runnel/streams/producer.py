@@ -355,13 +355,15 @@ class StreamProducer(Producer):
     async def abort(self) -> None:
         """End without waiting; records without an outcome fail."""
         refused = [batch for seal in self._seals.values() for batch, _ in seal.refused]
-        await super().abort()
-        closed = DeadlineExceededError(
-            f"the producer was closed before these records of stream {self.topic} were sent to"
-            " another segment than their sealed one; they were not written",
-            outcomeUnknown=False,
-        )
-        for batch in refused:
-            if not batch.outcome.done() and batch.moved is None:
-                with suppress(RunnelError):
-                    self._fail(batch, closed)
+        try:
+            await super().abort()
+        finally:
+            closed = DeadlineExceededError(
+                f"the producer was closed before these records of stream {self.topic} were sent to"
+                " another segment than their sealed one; they were not written",
+                outcomeUnknown=False,
+            )
+            for batch in refused:
+                if not batch.outcome.done() and batch.moved is None:
+                    with suppress(RunnelError):
+                        self._fail(batch, closed)

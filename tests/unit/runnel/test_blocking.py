@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +25,7 @@ import runnel
 from runnel.admin.calls import refusal
 from runnel.loop_thread import LoopThread
 from runnel.net.address import Address
+from runnel.produce.delivery import Delivery
 from schemas.errors import InvalidRequestError
 from schemas.wire.record_requests import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
@@ -253,6 +254,35 @@ def test_given_a_client_that_was_never_closed_then_the_end_of_the_process_flushe
     )
     subprocess.run([sys.executable, "-c", script, served.sc.address], check=True, timeout=60)
     assert len(served.spu.logs[served.sc.uids["orders"][0]].batches) == 1
+
+
+def test_given_threads_that_send_while_it_closes_then_what_was_accepted_is_delivered(
+    served: Served,
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        producer = cluster.producer("orders")
+        accepted: list[list[Delivery]] = [[], []]
+        sending = threading.Barrier(3)
+
+        def send_for_ever(mine: list[Delivery]) -> None:
+            while True:
+                mine.append(producer.send(b"v"))
+
+        def send(mine: list[Delivery]) -> None:
+            mine.append(producer.send(b"v"))
+            sending.wait(60)
+            with pytest.raises(runnel.InvalidRequestError, match="closed"):
+                send_for_ever(mine)
+
+        with ThreadPoolExecutor() as threads:
+            senders = [threads.submit(send, mine) for mine in accepted]
+            sending.wait(60)
+            producer.close()
+            for sender in senders:
+                sender.result(60)
+        sent = [delivery.result(0) for mine in accepted for delivery in mine]
+        assert sorted(one.offset for one in sent) == list(range(len(sent)))
 
 
 def test_given_a_delivery_that_takes_long_then_result_gives_up_waiting(served: Served) -> None:

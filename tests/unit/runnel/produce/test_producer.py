@@ -340,6 +340,57 @@ async def test_given_a_closed_producer_then_send_is_refused(world: World) -> Non
         producer.send(b"v")
 
 
+async def test_given_records_sent_while_a_producer_closes_then_each_is_refused(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    world.spu.may_answer.clear()
+    producer = await world.cluster.producer("orders")
+    refused: list[str] = []
+
+    def send_another(_error: RunnelError | None, _located: RecordMetadata | None) -> None:
+        with pytest.raises(InvalidRequestError, match="closed") as error:
+            producer.send(b"another")
+        refused.append(error.value.message)
+
+    delivery = producer.send(b"v", on_delivery=send_another)
+    closing = asyncio.create_task(producer.close())
+    await eventually(lambda: world.spu.in_flight == 1)
+    send_another(None, None)
+    # Whoever closes it again waits as well.
+    again = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    assert not again.done()
+    world.spu.may_answer.set()
+    await closing
+    await again
+    assert (await delivery).offset == 0
+    assert values(world.log()) == [b"v"]
+    assert len(refused) == 2
+
+
+async def test_given_a_close_that_is_cancelled_twice_then_open_deliveries_fail(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    world.spu.may_answer.clear()
+    producer = await world.cluster.producer("orders")
+    delivery = producer.send(b"v")
+    closing = asyncio.create_task(producer.close())
+    await eventually(lambda: world.spu.in_flight == 1)
+    closing.cancel()
+    # One turn of the loop: it waits for its senders now.
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert delivery.done()
+    with pytest.raises(DeadlineExceededError, match="closed before"):
+        await delivery
+    with pytest.raises(InvalidRequestError, match="closed"):
+        producer.send(b"another")
+
+
 async def test_given_an_aborted_producer_then_open_deliveries_fail(world: World) -> None:
     world.sc.add_topic("orders")
     world.spu.may_answer.clear()

@@ -398,6 +398,23 @@ async def test_given_a_closed_producer_then_refused_records_fail(
         await delivery
 
 
+async def test_given_records_sent_while_it_closes_then_they_are_refused(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.world.spu.may_answer.clear()
+    async with stream.producer() as producer:
+        delivery = producer.send("x", key="k")
+        closing = asyncio.create_task(producer.close())
+        await eventually(lambda: stream.world.spu.in_flight == 1)
+        with pytest.raises(InvalidRequestError, match="closed"):
+            producer.send("y", key="k")
+        stream.world.spu.may_answer.set()
+        await closing
+        await delivery
+    assert stream.values(0) == [("k", "x")]
+
+
 async def test_given_a_table_then_its_rows_go_where_their_keys_belong(
     make: Callable[..., Stream],
 ) -> None:
