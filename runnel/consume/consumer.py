@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.readers import PartitionReaders, ReadChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.fork import OpenedIn
+from runnel.kept_work import KeptWork
 from runnel.net.offsets import Range, Start, check_offsets, with_terms
 from runnel.net.partition_count import follow_partition_count, take_up_added
 from runnel.net.routing import TopicRoute
@@ -102,7 +103,8 @@ class Consumer:
         self._readers: PartitionReaders | None = None
         self._route: TopicRoute | None = None
         self._growth: asyncio.Task[None] | None = None
-        self._starting: asyncio.Task[None] | None = None
+        self._starting: KeptWork[None] = KeptWork(f"open {topic}")
+        self._growing: KeptWork[bool] = KeptWork(f"added partitions of {topic}")
         self._failure: BaseException | None = None
         self._closed = False
         self._exhausted = False
@@ -134,17 +136,10 @@ class Consumer:
 
         Raises NotFoundError for an unknown topic, RetryableErrors when no leader answers.
         """
+        if not self._closed and self._readers is None:
+            await self._starting.run(self._start)
         if self._closed:
             raise InvalidRequestError(f"the consumer of {self.topic!r} is closed; open another")
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start(), name=f"open {self.topic}")
-        try:
-            await asyncio.shield(self._starting)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self._starting = None
-            raise
 
     @property
     def closed(self) -> bool:
@@ -184,7 +179,7 @@ class Consumer:
             if self._queue.empty and not self._reading:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        if await self._grows():
+                        if await self._growing.run(self._grows):
                             continue
                 except TimeoutError:
                     return None
@@ -413,12 +408,9 @@ class Consumer:
         self._stop_reading()
         self._queue.clear()
 
-    def abandon(self) -> list[asyncio.Task[None]]:
+    def abandon(self) -> list[asyncio.Task[Any]]:
         """Stop fetching and committing, without waiting; gives the tasks that are still ending."""
-        tasks = self._stop_reading()
-        if self._starting is not None:
-            self._starting.cancel()
-            tasks.append(self._starting)
+        tasks = [*self._stop_reading(), *self._starting.cancel()]
         if self._auto_commit is not None:
             tasks += self._auto_commit.cancel()
         if not self._closed:
@@ -448,9 +440,10 @@ class Consumer:
     def _reading(self) -> bool:
         return self._readers is not None and self._readers.active
 
-    def _stop_reading(self) -> list[asyncio.Task[None]]:
+    def _stop_reading(self) -> list[asyncio.Task[Any]]:
         """Gives the tasks that are ending."""
-        tasks = self._readers.cancel() if self._readers is not None else []
+        tasks: list[asyncio.Task[Any]] = self._readers.cancel() if self._readers is not None else []
+        tasks += self._growing.cancel()
         if self._growth is not None:
             self._growth.cancel()
             tasks.append(self._growth)
@@ -459,7 +452,7 @@ class Consumer:
     async def _grows(self) -> bool:
         """Are there partitions to read of which it did not know? It has met the ends of all others:
         those of sealed partitions, if it follows. Then none is added any more."""
-        if self._growth is None or self._readers is None or self._route is None:
+        if self._closed or self._growth is None or self._readers is None or self._route is None:
             return False
         if await take_up_added(self._route, self._readers.add):
             return True

@@ -26,6 +26,7 @@ from runnel.groups.retention import Publisher
 from runnel.groups.sources import Source
 from runnel.groups.state import GroupConfig, Groups, GroupState, Update
 from runnel.groups.store import GroupStore
+from runnel.kept_work import KeptWork
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.state_log.log import StateLog, now_us
 from schemas.backoff import backoff_s
@@ -91,6 +92,7 @@ class Member:
         #: What to give back once the user asks for more.
         self._wanted_back: set[SourceSegment] = set()
         self._ending: set[asyncio.Task[None]] = set()
+        self._starting: KeptWork[None] = KeptWork(f"reader {name} joins")
         self._looking: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._publisher = Publisher(group, self._state)
@@ -116,17 +118,19 @@ class Member:
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Join the group, and begin to look; nothing if that is so. Raises InvalidRequestError if
-        it is closed, NotFoundError, DeadlineExceededError."""
+        """Join the group, and begin to look; nothing if that is so. It goes on if the caller is
+        cancelled. Raises InvalidRequestError if it is closed, NotFoundError,
+        DeadlineExceededError."""
+        if not self.closed and self._looking is None:
+            await self._starting.run(self._start)
         if self.closed:
             raise InvalidRequestError(f"reader {self.name!r} is closed; open another")
-        if self._looking is not None:
-            return
+
+    async def _start(self) -> None:
         async with self._turn:
-            if self._looking is None:
-                self._log = await self._store.log_of(self.group)
-                await self._join()
-                self._looking = asyncio.create_task(self._look_on(), name=f"reader {self.name}")
+            self._log = await self._store.log_of(self.group)
+            await self._join()
+            self._looking = asyncio.create_task(self._look_on(), name=f"reader {self.name}")
 
     async def commit(self) -> None:
         """Commit everything that was handed out. Raises FencedError, once, for a session that ended
@@ -215,7 +219,7 @@ class Member:
             self._publisher.task,
             *self._ending,
         )
-        tasks = [task for task in running if task is not None]
+        tasks = [*self._starting.cancel(), *(task for task in running if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

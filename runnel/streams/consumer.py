@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from runnel.consume.consumer import Consumer, check_max_records, check_timeout
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
+from runnel.kept_work import KeptWork
 from runnel.net.offsets import Start, Stop
 from runnel.net.routing import SegmentGoneError
 from runnel.records.record import Record
@@ -129,6 +131,8 @@ class StreamConsumer:
         self.current: Consumer | None = None
         self._ended: _Read | None = None
         self._started = False
+        self._starting: KeptWork[None] = KeptWork(f"open {stream}")
+        self._going_on: KeptWork[None] = KeptWork(f"next segments of {stream}")
         self._closed = False
         self._failure: BaseException | None = None
 
@@ -158,8 +162,11 @@ class StreamConsumer:
         """Find the segments to begin with. Raises NotFoundError, NotReadyError,
         InvalidRequestError for a cut that is no place in this stream."""
         self._require_open()
-        if self._started:
-            return
+        if not self._started:
+            await self._starting.run(self._start)
+            self._require_open()
+
+    async def _start(self) -> None:
         current = await self._queries.epoch(None)
         begin = await self._queries.frontier(self._start_at, current)
         stop = begin if self._stop_at == self._start_at else None
@@ -199,8 +206,9 @@ class StreamConsumer:
                 await self.start()
                 while True:
                     # What was handed out before this call is processed.
-                    if self._ended is not None:
-                        await self._go_on_behind(self._ended)
+                    while self._ended is not None:
+                        self._require_open()
+                        await self._going_on.run(partial(self._go_on_behind, self._ended))
                     if self.exhausted:
                         return None
                     self._require_open()
@@ -259,10 +267,11 @@ class StreamConsumer:
         """End reading. A call that waits for the next records raises that it is closed. May be
         called again."""
         self._closed = True
-        for opened in self._open.values():
-            opened.reader.cancel()
         readers = [opened.reader for opened in self._open.values()]
-        await asyncio.gather(*readers, return_exceptions=True)
+        for reader in readers:
+            reader.cancel()
+        tasks = [*self._starting.cancel(), *self._going_on.cancel(), *readers]
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._queue.empty():
             self._queue.put_nowait(None)
         for opened in self._open.values():
@@ -331,7 +340,6 @@ class StreamConsumer:
                 before = await self._predecessors(one)
                 found.append(_Waiting(one, {earlier.id for earlier in before} - self._done))
         self._require_open()
-        # Nothing waits from here on: a timeout of the user comes before or after all of it.
         self._ended = None
         done = self._open.pop(segment.id)
         if successors:

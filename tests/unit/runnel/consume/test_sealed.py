@@ -99,6 +99,28 @@ async def test_given_a_reader_that_waits_then_the_seal_ends_it(world: World) -> 
         assert await offsets(consumer) == [2, 3], "it ends there again"
 
 
+async def test_given_polls_that_only_look_then_it_learns_of_added_partitions_and_ends(
+    world: World,
+) -> None:
+    fill(world)
+    consumer = world.cluster.consumer("orders", "earliest", settings=QUICK)
+    found: list[tuple[int, int]] = []
+    async with asyncio.timeout(20):
+        while len(found) < 3:
+            if (record := await consumer.poll(0)) is not None:
+                found.append((record.partition, record.offset))
+        world.sc.grow("orders", 2)
+        added = world.log(index=1)
+        added.put(build_control("term", 0), TERM)
+        added.put(batch(1, 1), TERM)
+        added.put(build_seal(0), TERM)
+        while not consumer.exhausted:
+            if (record := await consumer.poll(0)) is not None:
+                found.append((record.partition, record.offset))
+    await consumer.close()
+    assert found == [(0, 1), (0, 2), (0, 3), (1, 1)]
+
+
 async def test_given_partitions_that_were_added_before_then_they_are_read_as_well(
     world: World,
 ) -> None:

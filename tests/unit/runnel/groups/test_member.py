@@ -21,6 +21,7 @@ from schemas.clock import boottime_s
 from schemas.errors import (
     DeadlineExceededError,
     FencedError,
+    InvalidRequestError,
     NotFoundError,
     UnreachableError,
 )
@@ -86,6 +87,33 @@ async def open_places(group: ReaderGroup) -> list[int]:
 
 async def last_places(group: ReaderGroup) -> list[int]:
     return [at.offset for at in (await group._state()).places.last.values()]
+
+
+async def test_given_polls_that_only_look_then_the_reader_joins_its_group(
+    group: ReaderGroup,
+) -> None:
+    reader = group.reader("a", settings=ConsumerSettings(max_wait_ms=50))
+    found: list[int] = []
+    async with asyncio.timeout(20):
+        while len(found) < RECORDS:
+            if (record := await reader.poll(0)) is not None:
+                found.append(record.offset)
+    await reader.close()
+    assert found == list(range(RECORDS))
+
+
+async def test_given_a_close_while_it_joins_then_it_does_not_begin_to_look(
+    group: ReaderGroup,
+) -> None:
+    reader = group.reader("a")
+    assert await reader.poll(0) is None
+    joining = asyncio.create_task(reader.start())
+    await asyncio.sleep(0)
+    await reader.close()
+    with pytest.raises(InvalidRequestError, match="reader 'a' is closed"):
+        await joining
+    assert reader.member._looking is None
+    assert not (await group._state()).readers
 
 
 async def test_given_a_reset_while_an_end_is_asked_about_then_the_next_session_reads_all_again(

@@ -430,6 +430,37 @@ async def test_given_a_close_while_it_opens_then_it_does_not_begin_to_read() -> 
     assert not stream.opened
 
 
+class SlowStream(Stream):
+    """Every answer takes longer than a poll that only looks."""
+
+    async def epoch(self, number: int | None) -> EpochInfo:
+        await several_turns()
+        return await super().epoch(number)
+
+    async def segment(self, name: str) -> SegmentHistory:
+        await several_turns()
+        return await super().segment(name)
+
+
+async def several_turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_given_polls_that_only_look_then_it_opens_and_goes_on_behind_a_scale() -> None:
+    stream = SlowStream(one_split().history, per_epoch=2, sealed=True)
+    found: dict[int, list[int]] = {key: [] for key in range(KEYS)}
+    async with asyncio.timeout(20):
+        consumer = stream.consumer()
+        while not consumer.exhausted:
+            record = await consumer.poll(0)
+            if record is not None:
+                found[int(record.key or b"")].append(int(record.value))
+        await consumer.close()
+    assert found == stream.wanted
+    assert len({number for number, _, _ in stream.opened}) == len(stream.opened)
+
+
 def test_given_a_blocking_call_that_waits_when_another_thread_closes_then_the_call_raises() -> None:
     thread = LoopThread("reads")
     inner = one_split().consumer("latest")
