@@ -100,7 +100,8 @@ class GroupReader:
         """Leave the group: others take its segments. See `runnel.groups.reader.GroupReader.close`.
         May be called again."""
         with suppress(ClosedError):
-            self._thread.call(self._inner.close(commit=commit))
+            if self._thread.running:
+                self._thread.call(self._inner.close(commit=commit))
 
     def __enter__(self) -> Self:
         self._thread.call(self._inner.start())
@@ -185,7 +186,8 @@ class ReaderGroup:
     def close(self) -> None:
         """Close the readers that were opened here."""
         with suppress(ClosedError):
-            self._thread.call(self._inner.close())
+            if self._thread.running:
+                self._thread.call(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -197,4 +199,5 @@ class ReaderGroup:
         traceback: TracebackType | None,
     ) -> None:
         with suppress(ClosedError):
-            self._thread.call(self._inner.__aexit__(kind, error, traceback))
+            if self._thread.running:
+                self._thread.call(self._inner.__aexit__(kind, error, traceback))

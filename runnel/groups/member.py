@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from runnel.consume.settings import ConsumerSettings
+from runnel.fork import OpenedIn
 from runnel.groups import decisions
 from runnel.groups.lease import HANDS_OUT, Judge, Lease
 from runnel.groups.opened import Item, OpenSegment, OpenSegments
@@ -69,6 +70,7 @@ class Member:
         self.group = group
         self.name = name
         self.segments = OpenSegments(group, settings)
+        self._opened_in = OpenedIn()
         self.sources: dict[str, Source] = {}
         self._store = store
         self._find_source = find_source
@@ -119,8 +121,9 @@ class Member:
 
     async def start(self) -> None:
         """Join the group, and begin to look; nothing if that is so. It goes on if the caller is
-        cancelled. Raises InvalidRequestError if it is closed, NotFoundError,
-        DeadlineExceededError."""
+        cancelled. Raises InvalidRequestError if it is closed, and in a fork of the process that
+        opened it; NotFoundError, DeadlineExceededError."""
+        self._opened_in.require()
         if not self.closed and self._looking is None:
             await self._starting.run(self._start)
         if self.closed:
@@ -165,6 +168,7 @@ class Member:
         """Do what must be done before the next record is handed out: pass checkpoints, give back
         segments, renew the lease. What was handed out before is processed. It goes on if the caller
         is cancelled."""
+        self._opened_in.require()
         if self._attending is None or self._attending.done():
             self._attending = asyncio.create_task(
                 self._attend(), name=f"reader {self.name} attends"
@@ -205,7 +209,8 @@ class Member:
     async def close(self, *, commit: bool = True) -> None:
         """Leave the group: others take its segments, where everything handed out counts as
         processed. Without ``commit``, what was in hand does not. May be called again."""
-        if self.closed:
+        # In a fork, the parent still reads.
+        if self.closed or not self._opened_in.is_this:
             return
         self.closed = True
         places = self.segments.places()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from runnel.fork import OpenedIn
+from runnel.fork import OpenedIn, tell_forks
 from runnel.produce.batch import ProducerBatch
 from runnel.records.record import BatchMetadata, RecordMetadata
 from schemas.errors import DeadlineExceededError, RunnelError
@@ -31,6 +32,18 @@ class Outcome(Future[int]):
         self.opened_in = OpenedIn()
         # A running future cannot be cancelled: a caller that stops waiting must not stop the batch.
         self.set_running_or_notify_cancel()
+        tell_forks(self)
+
+    def forked(self) -> None:
+        """Let the child ask: another thread of the parent may have held the lock."""
+        self._condition = threading.Condition()
+
+    def waited_for(self) -> Outcome:
+        """Itself. Raises InvalidRequestError in a fork of the process, where it will never be
+        known, unless it is known already."""
+        if not self.done():
+            self.opened_in.require()
+        return self
 
 
 Batch = ProducerBatch[Outcome]
@@ -41,9 +54,7 @@ _log = logging.getLogger("runnel")
 
 
 def _wait(outcome: Outcome, timeout: float | None) -> int:
-    if not outcome.done():
-        outcome.opened_in.require()
-    if not outcome.done() and asyncio._get_running_loop() is not None:
+    if not outcome.waited_for().done() and asyncio._get_running_loop() is not None:
         raise RuntimeError("result() would block the event loop; await the delivery instead")
     try:
         return outcome.result(timeout)
@@ -85,7 +96,8 @@ class Delivery:
         return self._located(_wait(self._batch.outcome, timeout))
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        base_offset = yield from asyncio.wrap_future(self._batch.outcome).__await__()
+        outcome = self._batch.outcome.waited_for()
+        base_offset = yield from asyncio.wrap_future(outcome).__await__()
         return self._located(base_offset)
 
     def call(self, on_delivery: OnDelivery) -> None:
@@ -148,7 +160,8 @@ class TableDelivery:
     def __await__(self) -> Generator[object, None, tuple[BatchMetadata, ...]]:
         found: list[BatchMetadata] = []
         for batch in self._batches:
-            base_offset = yield from asyncio.wrap_future(batch.outcome).__await__()
+            outcome = batch.outcome.waited_for()
+            base_offset = yield from asyncio.wrap_future(outcome).__await__()
             found.extend(_located_all(batch, base_offset))
         return tuple(found)
 

@@ -21,6 +21,7 @@ import stat
 import threading
 from typing import Final, Self
 
+from runnel.fork import tell_forks
 from runnel.short_circuit.buffers import Buffers
 from schemas.daemon.boot import boot_id
 from schemas.daemon.page_cache import read_at
@@ -45,6 +46,11 @@ class _OpenFiles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
+        tell_forks(self)
+
+    def forked(self) -> None:
+        """Serve the clients of the child: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
 
     def add(self) -> bool:
         """Count one more, unless there are `MOST_OPEN`."""

@@ -117,7 +117,8 @@ class StreamConsumer:
     def close(self) -> None:
         """End reading. May be called again."""
         with suppress(ClosedError):
-            self._thread.call(self._inner.close())
+            if self._thread.running:
+                self._thread.call(self._inner.close())
 
     def __enter__(self) -> Self:
         self._thread.call(self._inner.start())

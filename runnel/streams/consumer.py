@@ -21,6 +21,7 @@ import pyarrow as pa
 from runnel.consume.consumer import Consumer, check_max_records, check_timeout
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
+from runnel.fork import OpenedIn
 from runnel.kept_work import KeptWork
 from runnel.net.offsets import Start, Stop
 from runnel.net.routing import SegmentGoneError
@@ -101,6 +102,7 @@ class StreamConsumer:
     ) -> None:
         self.stream = stream = queries.stream
         self.timeout = check_timeout(timeout)
+        self._opened_in = OpenedIn()
         _check("start", start, stream, "'earliest', 'latest' or a StreamCut")
         if stop is not None:
             _check("stop", stop, stream, "'latest', a StreamCut or None")
@@ -197,7 +199,9 @@ class StreamConsumer:
         self, timeout: float | None = None
     ) -> tuple[Consumer, FetchedChunk] | None:
         """The next records and the consumer of their segment, or None at the end, or when none came
-        for ``timeout`` seconds. Raises InvalidRequestError once the consumer is closed."""
+        for ``timeout`` seconds. Raises InvalidRequestError once the consumer is closed, and in a
+        fork of the process that opened it."""
+        self._opened_in.require()
         if self._failure is not None:
             raise self._failure
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -266,6 +270,9 @@ class StreamConsumer:
     async def close(self) -> None:
         """End reading. A call that waits for the next records raises that it is closed. May be
         called again."""
+        if not self._opened_in.is_this:
+            # The parent still reads.
+            return
         self._closed = True
         readers = [opened.reader for opened in self._open.values()]
         for reader in readers:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from runnel.fork import tell_forks
 from runnel.net.routing import TopicRoute
 from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import MOVED, Batch, Delivery, OnDelivery, Outcome
@@ -109,6 +110,11 @@ class StreamProducer(Producer):
         self._parents: dict[Batch, Batch] = {}
         self._parts_left: dict[Batch, int] = {}
         self._moved_on = asyncio.Event()
+        tell_forks(self)
+
+    def forked(self) -> None:
+        """Let `send` come to its error: another thread of the parent may have held the lock."""
+        self._routing = threading.Lock()
 
     def send(
         self,
