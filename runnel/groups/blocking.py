@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -27,6 +28,9 @@ class GroupReader:
     def __init__(self, thread: LoopThread, inner: reader.GroupReader) -> None:
         self._thread = thread
         self._inner = inner
+        # A loop that was left has no more use for its reader, which must not keep its segments.
+        self._finalizer = weakref.finalize(self, _forget, thread, inner)
+        self._finalizer.atexit = False
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -99,6 +103,7 @@ class GroupReader:
     def close(self, *, commit: bool = True) -> None:
         """Leave the group: others take its segments. See `runnel.groups.reader.GroupReader.close`.
         May be called again."""
+        self._finalizer.detach()
         with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.close(commit=commit))
@@ -201,3 +206,7 @@ class ReaderGroup:
         with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.__aexit__(kind, error, traceback))
+
+
+def _forget(thread: LoopThread, inner: reader.GroupReader) -> None:
+    thread.soon(inner.member.forget)

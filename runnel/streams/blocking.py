@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -64,6 +65,9 @@ class StreamConsumer:
     def __init__(self, thread: LoopThread, inner: consumer.StreamConsumer) -> None:
         self._thread = thread
         self._inner = inner
+        # A loop that was left has no more use for its consumer, which must stop fetching.
+        self._finalizer = weakref.finalize(self, _forget, thread, inner)
+        self._finalizer.atexit = False
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -116,6 +120,7 @@ class StreamConsumer:
 
     def close(self) -> None:
         """End reading. May be called again."""
+        self._finalizer.detach()
         with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.close())
@@ -131,3 +136,7 @@ class StreamConsumer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _forget(thread: LoopThread, inner: consumer.StreamConsumer) -> None:
+    thread.soon(inner.forget)

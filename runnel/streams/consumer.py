@@ -284,6 +284,15 @@ class StreamConsumer:
         for opened in self._open.values():
             await opened.consumer.close()
 
+    def forget(self) -> None:
+        """Its user has left it: stop fetching, without waiting."""
+        self._closed = True
+        self._starting.cancel()
+        self._going_on.cancel()
+        for opened in self._open.values():
+            opened.reader.cancel()
+            opened.consumer.abandon()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -28,6 +30,7 @@ from runnel.net.address import Address
 from runnel.produce.delivery import Delivery
 from schemas.errors import InvalidRequestError
 from schemas.wire.record_requests import FetchFlags
+from tests.polling import eventually
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
 
@@ -464,6 +467,28 @@ def test_seek_pause_and_resume(served: Served) -> None:
             assert list(consumer) == []
             consumer.resume([0])
             assert [record.value for record in consumer] == [b"1", b"2", b"3", b"4"]
+
+
+def test_given_a_loop_over_a_group_that_was_left_then_its_reader_leaves_the_group(
+    served: Served,
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        with cluster.producer("orders") as producer:
+            producer.send(b"v")
+        with cluster.reader_group("g", topics=["orders"]) as group:
+            for _ in group.reader("a"):
+                assert [reader.name for reader in group.describe().readers] == ["a"]
+                break
+            gc.collect()
+            cluster._thread.call(eventually(partial(_left, group)))
+            # What was in hand goes to the next one.
+            with group.reader("b") as other:
+                assert next(iter(other)).value == b"v"
+
+
+async def _left(group: runnel.ReaderGroup) -> bool:
+    return not (await group._inner.describe()).readers
 
 
 def test_given_a_callback_that_would_wait_for_room_then_it_raises(

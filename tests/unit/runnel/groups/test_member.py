@@ -323,7 +323,9 @@ async def test_given_a_host_that_was_suspended_then_a_blocking_reader_renews_its
 
     async with await reader_of(group, "a") as a:
         await offsets(a, 1)
-        records: Iterator[object] = iter(blocking.GroupReader(cast(LoopThread, Thread()), a))
+        facade = blocking.GroupReader(cast(LoopThread, Thread()), a)
+        facade._finalizer.detach()
+        records: Iterator[object] = iter(facade)
         next(records)
         awake(monkeypatch)
         with pytest.raises(UnreachableError, match="was called"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,6 +96,9 @@ class Log:
         return dict(self.state.position)
 
     async def close(self) -> None:
+        self.closed = True
+
+    def abandon(self) -> None:
         self.closed = True
 
 
@@ -475,6 +479,21 @@ def test_given_a_blocking_call_that_waits_when_another_thread_closes_then_the_ca
                 waiting.result(10)
         finally:
             thread.stop()
+
+
+def test_given_a_loop_that_was_left_then_nothing_is_read_any_more() -> None:
+    thread = LoopThread("reads")
+    inner = one_split().consumer("earliest")
+    reading: list[asyncio.Task[None]] = []
+    try:
+        for _ in blocking.StreamConsumer(thread, inner):
+            reading = [opened.reader for opened in inner._open.values()]
+            break
+        gc.collect()
+        thread.call(eventually(lambda: all(task.cancelled() for task in reading)))
+        assert reading
+    finally:
+        thread.stop()
 
 
 @pytest.mark.parametrize(
