@@ -2,7 +2,7 @@
 
 Everything asynchronous runs in one `runnel.loop_thread`; the classes here wait for it, and those of
 `runnel.produce.blocking` and `runnel.consume.blocking`, which a `Cluster` opens. All methods may be
-called from several threads.
+called from several threads, but one at a time reads from a consumer (`runnel.consume.one_reader`).
 """
 
 from __future__ import annotations

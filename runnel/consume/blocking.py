@@ -1,4 +1,5 @@
-"""The blocking facade of a consumer. All methods may be called from several threads.
+"""The blocking facade of a consumer. One thread at a time reads from it (`OneReader`); any thread
+may close it, or ask for its position and metrics.
 
 A chunk that has arrived is taken without a call to the loop.
 """
@@ -17,6 +18,7 @@ import pyarrow as pa
 from runnel.consume import consumer
 from runnel.consume.counts import ConsumerMetrics
 from runnel.consume.delivered import FetchedChunk
+from runnel.consume.one_reader import OneReader
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
 from runnel.net.offsets import Start
 from runnel.records.offset_and_term import OffsetAndTerm
@@ -29,6 +31,7 @@ class Consumer:
     def __init__(self, thread: LoopThread, inner: consumer.Consumer) -> None:
         self._thread = thread
         self._inner = inner
+        self._one = OneReader(f"the consumer of {inner.topic!r}")
         # A loop that was left has no more use for its consumer, which must stop fetching.
         self._finalizer = weakref.finalize(self, _forget, thread, inner)
         self._finalizer.atexit = False
@@ -49,22 +52,24 @@ class Consumer:
     def __iter__(self) -> Iterator[Record]:
         state = self._inner.state
         while True:
-            yield from state.records()
-            if (chunk := self._next_chunk(self._inner.timeout)) is None:
-                return
-            state.open(chunk)
+            with self._one:
+                yield from state.records()
+                if (chunk := self._next_chunk(self._inner.timeout)) is None:
+                    return
+                state.open(chunk)
 
     @blocking_form_of(consumer.Consumer.poll)
     def poll(self, timeout: float | None = None) -> Record | None:
         """The next record; None when none came within ``timeout`` seconds, and at the end."""
         consumer.check_timeout(timeout)
         state = self._inner.state
-        while True:
-            for record in state.records():
-                return record
-            if (chunk := self._next_chunk(timeout)) is None:
-                return None
-            state.open(chunk)
+        with self._one:
+            while True:
+                for record in state.records():
+                    return record
+                if (chunk := self._next_chunk(timeout)) is None:
+                    return None
+                state.open(chunk)
 
     def __next__(self) -> Record:
         if (record := self.poll(self._inner.timeout)) is None:
@@ -83,11 +88,12 @@ class Consumer:
         consumer.check_max_records(max_records)
         state = self._inner.state
         while True:
-            while (rest := state.rest(max_records)) is not None:
-                yield rest
-            if (chunk := self._next_chunk(self._inner.timeout)) is None:
-                return
-            state.open(chunk)
+            with self._one:
+                while (rest := state.rest(max_records)) is not None:
+                    yield rest
+                if (chunk := self._next_chunk(self._inner.timeout)) is None:
+                    return
+                state.open(chunk)
 
     def _next_chunk(self, timeout: float | None = None) -> FetchedChunk | None:
         inner, thread = self._inner, self._thread
@@ -114,17 +120,20 @@ class Consumer:
     @blocking_form_of(consumer.Consumer.seek)
     def seek(self, to: Start, partitions: Iterable[int] | None = None) -> None:
         """Read on from another place: `position` is there when this returns."""
-        self._thread.call(self._inner.seek(to, partitions))
+        with self._one:
+            self._thread.call(self._inner.seek(to, partitions))
 
     @blocking_form_of(consumer.Consumer.pause)
     def pause(self, partitions: Iterable[int] | None = None) -> None:
         """Hand out no records of these partitions (default: all that are read) until `resume`."""
-        self._thread.call(self._inner.pause(partitions))
+        with self._one:
+            self._thread.call(self._inner.pause(partitions))
 
     @blocking_form_of(consumer.Consumer.resume)
     def resume(self, partitions: Iterable[int] | None = None) -> None:
         """Go on with paused partitions (default: all), where they were."""
-        self._thread.call(self._inner.resume(partitions))
+        with self._one:
+            self._thread.call(self._inner.resume(partitions))
 
     def paused(self) -> frozenset[int]:
         """The partitions that are paused."""
@@ -138,7 +147,8 @@ class Consumer:
     @blocking_form_of(consumer.Consumer.commit)
     def commit(self, offsets: Mapping[int, int] | None = None) -> None:
         """Commit everything handed out (`position`), or these offsets, under its name."""
-        self._thread.call(self._inner.commit(offsets))
+        with self._one:
+            self._thread.call(self._inner.commit(offsets))
 
     @blocking_form_of(consumer.Consumer.close)
     def close(self, *, commit: bool = True) -> None:

@@ -11,6 +11,7 @@ from typing import Self
 import pyarrow as pa
 
 from runnel.consume.consumer import check_max_records
+from runnel.consume.one_reader import OneReader
 from runnel.consume.settings import ConsumerSettings
 from runnel.groups import group, reader
 from runnel.groups.cut import GroupCut
@@ -23,11 +24,13 @@ from schemas.clock import boottime_s
 
 class GroupReader:
     """Iterates over the records of the segments that it has; see `runnel.groups.reader`. Use it
-    with ``with``, whose end gives the segments to others at once."""
+    with ``with``, whose end gives the segments to others at once. One thread at a time reads from
+    it; any may close it."""
 
     def __init__(self, thread: LoopThread, inner: reader.GroupReader) -> None:
         self._thread = thread
         self._inner = inner
+        self._one = OneReader(f"reader {inner.name!r} of group {inner.group!r}")
         # A loop that was left has no more use for its reader, which must not keep its segments.
         self._finalizer = weakref.finalize(self, _forget, thread, inner)
         self._finalizer.atexit = False
@@ -57,48 +60,52 @@ class GroupReader:
     @blocking_form_of(reader.GroupReader.commit)
     def commit(self) -> None:
         """Commit everything that was handed out, the record or batch in hand too."""
-        self._thread.call(self._inner.commit())
+        with self._one:
+            self._thread.call(self._inner.commit())
 
     def __iter__(self) -> Iterator[Record]:
         inner, member = self._inner, self._inner.member
         while True:
-            if (current := member.current) is not None:
-                records = current.state.records()
-                while True:
-                    # As `is_due`: a call for each record would cost a tenth.
-                    if member.attention or boottime_s() >= member.valid_until_s:
-                        current.state.has_processed()
-                        self._thread.call(member.attend())
-                    if not current.live or (record := next(records, None)) is None:
-                        break
-                    yield record
-            if not self._thread.call(inner.open_next(inner.timeout)):
-                return
+            with self._one:
+                if (current := member.current) is not None:
+                    records = current.state.records()
+                    while True:
+                        # As `is_due`: a call for each record would cost a tenth.
+                        if member.attention or boottime_s() >= member.valid_until_s:
+                            current.state.has_processed()
+                            self._thread.call(member.attend())
+                        if not current.live or (record := next(records, None)) is None:
+                            break
+                        yield record
+                if not self._thread.call(inner.open_next(inner.timeout)):
+                    return
 
     def poll(self, timeout: float | None = None) -> Record | None:
         """The next record; None when none came within ``timeout`` seconds, and at the end."""
         inner, member = self._inner, self._inner.member
-        current = member.current
-        # Without a call to the client's thread, if there is nothing else to do.
-        records = iter(()) if current is None or member.is_due else current.state.records()
-        if (current is None or current.live) and (record := next(records, None)) is not None:
-            return record
-        return self._thread.call(inner.poll(timeout))
+        with self._one:
+            current = member.current
+            # Without a call to the client's thread, if there is nothing else to do.
+            records = iter(()) if current is None or member.is_due else current.state.records()
+            if (current is None or current.live) and (record := next(records, None)) is not None:
+                return record
+            return self._thread.call(inner.poll(timeout))
 
     def batches(self, *, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records as Arrow record batches, as `Consumer.batches`; each is of one segment."""
         check_max_records(max_records)
         inner, member = self._inner, self._inner.member
         while True:
-            while (current := member.current) is not None:
-                current.state.has_processed()
-                if member.is_due:
-                    self._thread.call(member.attend())
-                if not current.live or (rest := current.state.rest(max_records)) is None:
-                    break
-                yield rest
-            if not self._thread.call(inner.open_next(inner.timeout)):
-                return
+            with self._one:
+                while (current := member.current) is not None:
+                    current.state.has_processed()
+                    if member.is_due:
+                        self._thread.call(member.attend())
+                    if not current.live or (rest := current.state.rest(max_records)) is None:
+                        break
+                    yield rest
+                if not self._thread.call(inner.open_next(inner.timeout)):
+                    return
 
     def close(self, *, commit: bool = True) -> None:
         """Leave the group: others take its segments. See `runnel.groups.reader.GroupReader.close`.

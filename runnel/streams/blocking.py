@@ -12,6 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from runnel.consume.consumer import check_max_records, check_timeout
+from runnel.consume.one_reader import OneReader
 from runnel.loop_thread import ClosedError, LoopThread
 from runnel.produce import blocking
 from runnel.produce.delivery import Batch, Delivery, OnDelivery, TableDelivery
@@ -60,11 +61,13 @@ class StreamProducer(blocking.Producer):
 
 
 class StreamConsumer:
-    """Iterates over the records of a stream; see `runnel.streams.consumer`."""
+    """Iterates over the records of a stream; see `runnel.streams.consumer`. One thread at a time
+    reads from it; any may close it."""
 
     def __init__(self, thread: LoopThread, inner: consumer.StreamConsumer) -> None:
         self._thread = thread
         self._inner = inner
+        self._one = OneReader(f"the consumer of {inner.stream!r}")
         # A loop that was left has no more use for its consumer, which must stop fetching.
         self._finalizer = weakref.finalize(self, _forget, thread, inner)
         self._finalizer.atexit = False
@@ -90,21 +93,23 @@ class StreamConsumer:
     def __iter__(self) -> Iterator[Record]:
         inner = self._inner
         while True:
-            if inner.current is not None:
-                yield from inner.current.state.records()
-            if not self._thread.call(inner.open_next(inner.timeout)):
-                return
+            with self._one:
+                if inner.current is not None:
+                    yield from inner.current.state.records()
+                if not self._thread.call(inner.open_next(inner.timeout)):
+                    return
 
     def poll(self, timeout: float | None = None) -> Record | None:
         """The next record; None when none came within ``timeout`` seconds, and at the end."""
         check_timeout(timeout)
         inner = self._inner
-        while True:
-            if inner.current is not None:
-                for record in inner.current.state.records():
-                    return record
-            if not self._thread.call(inner.open_next(timeout)):
-                return None
+        with self._one:
+            while True:
+                if inner.current is not None:
+                    for record in inner.current.state.records():
+                        return record
+                if not self._thread.call(inner.open_next(timeout)):
+                    return None
 
     def batches(self, *, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records as Arrow record batches; the column partition holds the numbers of
@@ -112,11 +117,12 @@ class StreamConsumer:
         check_max_records(max_records)
         inner = self._inner
         while True:
-            current = inner.current
-            while current is not None and (rest := current.state.rest(max_records)) is not None:
-                yield rest
-            if not self._thread.call(inner.open_next(inner.timeout)):
-                return
+            with self._one:
+                current = inner.current
+                while current is not None and (rest := current.state.rest(max_records)) is not None:
+                    yield rest
+                if not self._thread.call(inner.open_next(inner.timeout)):
+                    return
 
     def close(self) -> None:
         """End reading. May be called again."""
