@@ -21,6 +21,7 @@ from urllib.parse import quote
 import pydantic
 
 from runnel.net.address import Address, parse_addresses
+from runnel.utf8 import as_utf8
 from schemas.errors import (
     DeadlineExceededError,
     NotReadyError,
@@ -274,7 +275,9 @@ def object_path(cls: type[Object], name: str, below: str = "") -> str:
     """
     scope, slash, rest = full_name(cls, name).partition("/")
     parts = (scope, rest) if slash and cls in SCOPED else (name,)
-    path = "/".join((cls.PLURAL, *(quote(part, safe="") for part in parts)))
+    what = f"name of a {cls.kind_name().lower()}"
+    named = (quote(as_utf8(what, part), safe="") for part in parts)
+    path = "/".join((cls.PLURAL, *named))
     return f"/v1/{path}" + (f"/{below}" if below else "")
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from runnel.net.known_assignment import KnownAssignment
+from runnel.utf8 import as_utf8
 from schemas.control.assignments import Assignments, PartitionLeader, TopicAssignment
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
 from schemas.objects.spelling import nearest
@@ -164,8 +165,9 @@ class LeaderCache:
 
     async def _is_stream(self, name: str) -> bool:
         """Whether a stream of the scope default is meant."""
+        named = quote(as_utf8("name of the topic", name), safe="")
         try:
-            await self._source.call("GET", f"/v1/streams/default/{quote(name, safe='')}")
+            await self._source.call("GET", f"/v1/streams/default/{named}")
         except RunnelError:
             return False
         return True

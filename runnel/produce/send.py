@@ -12,6 +12,7 @@ from datetime import datetime
 from runnel.produce.delivery import Delivery, OnDelivery
 from runnel.produce.send_buffer import SLOT_KEY_BYTES, SLOT_VALUE_BYTES, SendBuffer
 from runnel.records.record import Value
+from runnel.utf8 import as_utf8
 from schemas.errors import InvalidRequestError
 
 
@@ -103,9 +104,10 @@ class RecordSender:
 
 
 def as_bytes(what: str, data: object) -> bytes:
-    """Text as UTF-8, and bytes as they are. Raises InvalidRequestError for anything else."""
+    """Text as UTF-8, and bytes as they are. Raises InvalidRequestError for anything else, and for
+    half of a character."""
     if isinstance(data, str):
-        return data.encode()
+        return as_utf8(f"the {what}", data)
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidRequestError(

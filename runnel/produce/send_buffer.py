@@ -41,6 +41,7 @@ from runnel.produce.partitioned_rows import Rows
 from runnel.records.few_records import FEW
 from runnel.records.record import Headers, as_transaction_id, timestamp_us_of
 from runnel.records.tables import ROW_OVERHEAD_BYTES, SizedRows
+from runnel.utf8 import as_utf8
 from schemas.errors import InvalidRequestError, OverloadedError
 
 #: How long a chunk is open: by how much a timestamp may be older than its record.
@@ -390,4 +391,5 @@ def _as_headers(headers: Any) -> Headers:
             or not isinstance(pair[1], bytes | None)
         ):
             raise InvalidRequestError(f"header {pair!r} is not a pair of a name and bytes")
+        as_utf8("the name of a header", pair[0])
     return pairs

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from runnel.records.converters import mapping_of
+from runnel.utf8 import as_utf8, half_of_a_character, printable
 from schemas.errors import InvalidRequestError
 
 _TAKEN: Final = (
@@ -93,31 +94,17 @@ def _why_not(data: Any, error: Exception) -> str:
 
 def _check_name(name: str) -> None:
     """Raise InvalidRequestError for a column's name that is not Unicode."""
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"the name of column {_printable(name)}: {_reason(error)}") from (
-            error
-        )
+    as_utf8(f"the name of column {printable(name)}", name)
 
 
 def _reason(error: Exception) -> str:
     """What Arrow found wrong with a column, in words that can be printed."""
     if isinstance(error, UnicodeEncodeError):
-        half = _printable(error.object[error.start : error.end])
-        return (
-            f"'{half}' is half of a character, which UTF-8 cannot express; replace it:"
-            " text.encode(errors='replace').decode()"
-        )
-    said = _printable(". ".join(map(str, error.args)))
+        return half_of_a_character(error)
+    said = printable(". ".join(map(str, error.args)))
     if isinstance(error, OverflowError):
         return f"{said}: numbers have 64 bits; make it a decimal.Decimal, or text"
     return said
-
-
-def _printable(text: str) -> str:
-    """Text with halves of characters escaped: those can be in a Python text, but not printed."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _columns_of(rows: Sequence[Any]) -> dict[str, list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from runnel.utf8 import as_utf8
 from schemas.errors import InvalidRequestError
 
 #: Added to the help of an option that takes escapes.
@@ -17,11 +18,12 @@ _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|(.?))", re.DOTALL)
 def unescaped(text: str, option: str) -> bytes:
     r"""The bytes that a text with `ESCAPES` means.
 
-    Raises InvalidRequestError that names the option for any other character after a backslash.
+    Raises InvalidRequestError that names the option for any other character after a backslash, and
+    for half of a character.
     """
     found, end = bytearray(), 0
     for match in _ESCAPE.finditer(text):
-        found += text[end : match.start()].encode()
+        found += as_utf8(option, text[end : match.start()])
         end = match.end()
         if match[1] is not None:
             found.append(int(match[1], 16))
@@ -29,5 +31,5 @@ def unescaped(text: str, option: str) -> bytes:
             found += _NAMED[match[2]]
         else:
             raise InvalidRequestError(f"{option}: {match[0]!s} is no escape; there are {ESCAPES}")
-    found += text[end:].encode()
+    found += as_utf8(option, text[end:])
     return bytes(found)

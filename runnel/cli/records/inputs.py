@@ -23,6 +23,7 @@ import pyarrow.parquet
 
 from runnel.records.python_values import values_of
 from runnel.records.row_values import not_json
+from runnel.utf8 import as_utf8
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.wire.batch import MAX_TRANSACTION_ID
 
@@ -300,7 +301,7 @@ def _key_bytes(value: Any) -> bytes | None:
         case bytes():
             return value
         case str():
-            return value.encode()
+            return as_utf8("the key", value)
         case _:
             return json.dumps(value, default=_json_value).encode()
 
