@@ -10,6 +10,8 @@ its pings go unanswered.) A member without a leader refuses at once, because eve
 Pings find a connection that died in silence: 10 s idle, 5 s to answer. ``ping_timeout`` is set as
 well: gRPC's keepalive timeout alone does not end a connection to a frozen process.
 
+A call about a lease waits less for one member than other calls do: its holder counts.
+
 A call is repeated, at most until its time is up, when nothing was applied, or when repeating does
 no harm (`Repeat`). A write whose outcome is unknown ends as DeadlineExceededError, never as
 anything that sounds certain.
@@ -28,7 +30,7 @@ import grpc.aio
 
 from sc.kv.etcd import wire
 from sc.kv.etcd.failures import CallFailed, Failure, Verdict, failure_of
-from sc.kv.etcd.options import EtcdOptions, Tls
+from sc.kv.etcd.options import LEASE_ATTEMPT_TIMEOUT_MS, EtcdOptions, Tls
 from schemas.backoff import ceiling_ms
 from schemas.errors import (
     CompactedError,
@@ -200,6 +202,8 @@ class Members:
         self._options = options
         self._endpoints = [Endpoint(name, options.tls) for name in options.endpoints]
         self._current = 0
+        #: Members that did not answer a call about a lease in time, and still have streams.
+        self._left: set[Endpoint] = set()
         self._anonymous = grpc.aio.Metadata(_NEED_LEADER)
         self._token: str | None = None
         self._renewing = asyncio.Lock()
@@ -213,22 +217,28 @@ class Members:
     def request_timeout_s(self) -> float:
         return self._options.request_timeout_ms / 1000
 
-    async def call(self, method: str, request: bytes, repeat: Repeat) -> Reply:
-        """Send a request until it is answered."""
+    async def call(
+        self, method: str, request: bytes, repeat: Repeat, *, for_lease: bool = False
+    ) -> Reply:
+        """Send a request until it is answered. ``for_lease``: each attempt has little time, because
+        a lease waits for it."""
         return await self._repeated(
             lambda endpoint, timeout_s, metadata: endpoint.unary(
                 method, request, timeout_s, metadata
             ),
             repeat,
+            for_lease,
         )
 
     async def exchange(self, method: str, request: bytes) -> bytes:
-        """The same for methods that etcd offers as streams only; repeated as if it only read."""
+        """The same for what etcd offers as a stream only, which is the renewal of leases; repeated
+        as if it only read."""
         reply = await self._repeated(
             lambda endpoint, timeout_s, metadata: endpoint.exchange(
                 method, request, timeout_s, metadata
             ),
             Repeat.READ,
+            True,
         )
         return reply.payload
 
@@ -240,15 +250,18 @@ class Members:
         endpoint = self._endpoints[self._current]
         return endpoint, endpoint.stream(method, metadata)
 
-    def turn_from(self, endpoint: Endpoint, failure: Failure) -> None:
+    def turn_from(self, endpoint: Endpoint, failure: Failure, *, cut_later: bool = False) -> None:
         """Use the next member from now on, unless that has happened already. Streams move along:
-        one that stayed behind could fall silent on a member that nobody asks any more."""
+        one that stayed behind could fall silent on a member that nobody asks any more.
+        ``cut_later``: they do so when another member answers; until then, all may be slow."""
         if failure.verdict is Verdict.CUT_OFF or len(self._endpoints) == 1:
             return
         turns = self._endpoints[self._current] is endpoint
         if turns:
             self._current = (self._current + 1) % len(self._endpoints)
-        if turns or failure.verdict is Verdict.NO_ANSWER:
+        if cut_later:
+            self._left.add(endpoint)
+        elif turns or failure.verdict is Verdict.NO_ANSWER:
             endpoint.cut_streams()
 
     @property
@@ -271,7 +284,16 @@ class Members:
         self._closed = True
         await asyncio.gather(*[endpoint.close() for endpoint in self._endpoints])
 
-    async def _repeated(self, attempt: _Attempt, repeat: Repeat) -> Reply:
+    def _answered(self, endpoint: Endpoint) -> None:
+        if self._left and endpoint is self._endpoints[self._current]:
+            for left in self._left - {endpoint}:
+                left.cut_streams()
+            self._left.clear()
+
+    async def _repeated(self, attempt: _Attempt, repeat: Repeat, for_lease: bool) -> Reply:
+        attempt_s = self.attempt_timeout_s
+        if for_lease:
+            attempt_s = min(attempt_s, LEASE_ATTEMPT_TIMEOUT_MS / 1000)
         clock = asyncio.get_running_loop().time
         until = clock() + self.request_timeout_s
         doubtful = False
@@ -282,10 +304,12 @@ class Members:
             endpoint = self._endpoints[self._current]
             left_s = until - clock()
             # A call that cannot be repeated waits for as long as etcd itself may need to answer.
-            timeout_s = left_s if repeat is Repeat.NEVER else min(left_s, self.attempt_timeout_s)
+            timeout_s = left_s if repeat is Repeat.NEVER else min(left_s, attempt_s)
             try:
-                metadata = await self._metadata(endpoint, min(left_s, self.attempt_timeout_s))
-                return Reply(await attempt(endpoint, timeout_s, metadata), doubtful)
+                metadata = await self._metadata(endpoint, min(left_s, attempt_s))
+                payload = await attempt(endpoint, timeout_s, metadata)
+                self._answered(endpoint)
+                return Reply(payload, doubtful)
             except CallFailed as failed:
                 failure = failed.failure
             self.check_open()
@@ -302,7 +326,8 @@ class Members:
                     raise error
                 case Verdict.UNKNOWN | Verdict.NO_ANSWER | Verdict.CUT_OFF:
                     doubtful = True
-            self.turn_from(endpoint, failure)
+            silent = failure.verdict is Verdict.NO_ANSWER
+            self.turn_from(endpoint, failure, cut_later=for_lease and silent)
             if doubtful and repeat is Repeat.NEVER:
                 raise _unanswered(failure, repeat)
             pause_s = (

@@ -134,7 +134,7 @@ class EtcdKV(KV):
     async def lease_grant(self, ttl_ms: int) -> int:
         check_ttl(ttl_ms)
         request = wire.lease_grant_request(-(-ttl_ms // 1000))
-        reply = await self._members.call(wire.LEASE_GRANT, request, Repeat.READ)
+        reply = await self._members.call(wire.LEASE_GRANT, request, Repeat.READ, for_lease=True)
         return wire.parse_lease_grant(reply.payload)
 
     async def lease_keep_alive(self, lease: int) -> int:
@@ -148,7 +148,7 @@ class EtcdKV(KV):
     async def lease_revoke(self, lease: int) -> None:
         request = wire.lease_revoke_request(lease)
         try:
-            await self._members.call(wire.LEASE_REVOKE, request, Repeat.HARMLESS)
+            await self._members.call(wire.LEASE_REVOKE, request, Repeat.HARMLESS, for_lease=True)
         except DeadlineExceededError as error:
             if not isinstance(error.__cause__, NotFoundError):
                 raise

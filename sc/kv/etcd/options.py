@@ -32,6 +32,10 @@ KEEP_REVISIONS = 10_000
 ATTEMPT_TIMEOUT_MS = 2_000
 """How long one attempt of a call that may be repeated waits for its answer."""
 
+LEASE_ATTEMPT_TIMEOUT_MS = 900
+"""The same for calls about leases. Shorter than the time after which the holder of a lease gives
+up and begins anew (`sc.election.keeper`): it would ask a member that stands still again then."""
+
 REQUEST_TIMEOUT_MS = 10_000
 """How long a call waits over all its attempts. Above etcd's own limit of about 7 s, so that etcd's
 answer about a write comes first."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sc.election.keeper import ATTEMPT_S
 from sc.kv.interface import DeleteEvent, Event, KeyValue, Put, PutEvent, WatchBatch
 from schemas.daemon.kv_url import without_password
 from schemas.errors import (
+    DeadlineExceededError,
     InvalidRequestError,
     NotFoundError,
     OverloadedError,
@@ -24,9 +29,15 @@ from .etcd_server import require_client
 require_client()
 
 from sc.kv.etcd import schema, wire  # noqa: E402 - after the check that it can be imported
-from sc.kv.etcd.channel import _CHANNEL_OPTIONS  # noqa: E402
-from sc.kv.etcd.failures import Verdict, failure_of, text_of_alarm  # noqa: E402
-from sc.kv.etcd.options import EtcdOptions, Tls, parse_etcd_url  # noqa: E402
+from sc.kv.etcd.channel import _CHANNEL_OPTIONS, Endpoint, Members  # noqa: E402
+from sc.kv.etcd.client import EtcdKV  # noqa: E402
+from sc.kv.etcd.failures import CallFailed, Verdict, failure_of, text_of_alarm  # noqa: E402
+from sc.kv.etcd.options import (  # noqa: E402
+    LEASE_ATTEMPT_TIMEOUT_MS,
+    EtcdOptions,
+    Tls,
+    parse_etcd_url,
+)
 from sc.kv.etcd.outcome import Guard, conflict_is_certain  # noqa: E402
 from sc.kv.etcd.watch import Assembler, lacks_history  # noqa: E402
 
@@ -383,3 +394,93 @@ def test_given_errors_of_a_member_then_its_alarms(
 )
 def test_given_an_alarm_then_it_is_said_what_it_means(name: str, text: str) -> None:
     assert text_of_alarm(name).startswith(f"etcd: {text}")
+
+
+# Leases at a member that stands still
+
+
+class Silent:
+    """A member that never answers: each attempt takes all its time."""
+
+    def __init__(self) -> None:
+        self.name = "silent"
+        self.waited_s = list[float]()
+        self.cut = 0
+
+    async def unary(self, _method: str, _request: bytes, timeout_s: float, _: object) -> bytes:
+        self.waited_s.append(timeout_s)
+        raise CallFailed(failure_of(self.name, "DEADLINE_EXCEEDED", "Deadline Exceeded"))
+
+    exchange = unary
+
+    def cut_streams(self) -> None:
+        self.cut += 1
+
+    async def close(self) -> None:
+        pass
+
+
+class Answering(Silent):
+    """One that answers every call in the same way."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.answer = answer
+
+    async def unary(self, _method: str, _request: bytes, timeout_s: float, _: object) -> bytes:
+        self.waited_s.append(timeout_s)
+        return self.answer
+
+    exchange = unary
+
+
+def over(options: EtcdOptions, *endpoints: Silent) -> EtcdKV:
+    """A store over members of a test, none of which is connected to."""
+    members = Members(replace(options, endpoints=()))
+    members._endpoints = [cast("Endpoint", endpoint) for endpoint in endpoints]
+    return EtcdKV(members, keep_revisions=0, revision=0)
+
+
+GRANTED = schema.message_class("etcdserverpb.LeaseGrantResponse")(ID=7, TTL=6).SerializeToString()
+RENEWED = schema.message_class("etcdserverpb.LeaseKeepAliveResponse")(
+    ID=7, TTL=6
+).SerializeToString()
+
+
+async def test_given_a_silent_member_then_each_call_for_a_lease_soon_asks_the_next() -> None:
+    # The holder gives up an attempt before the time of other calls is over, and would come back to
+    # the same member then.
+    calls: list[tuple[Callable[[EtcdKV], Awaitable[object]], bytes]] = [
+        (lambda kv: kv.lease_grant(6_000), GRANTED),
+        (lambda kv: kv.lease_keep_alive(7), RENEWED),
+        (lambda kv: kv.lease_revoke(7), b""),
+    ]
+    for call, answer in calls:
+        silent, other = Silent(), Answering(answer)
+        await call(over(EtcdOptions(("a", "b")), silent, other))
+        assert silent.waited_s == [LEASE_ATTEMPT_TIMEOUT_MS / 1000]
+        assert len(other.waited_s) == 1
+    assert LEASE_ATTEMPT_TIMEOUT_MS / 1000 < ATTEMPT_S
+
+
+async def test_given_a_shorter_attempt_than_that_for_all_calls_then_it_is_that_of_leases() -> None:
+    silent, other = Silent(), Answering(RENEWED)
+    await over(EtcdOptions(("a", "b"), attempt_timeout_ms=300), silent, other).lease_keep_alive(7)
+    assert silent.waited_s == [0.3]
+
+
+async def test_given_a_lease_that_another_member_renews_then_the_watches_leave_the_silent_one() -> (
+    None
+):
+    silent, other = Silent(), Answering(RENEWED)
+    await over(EtcdOptions(("a", "b")), silent, other).lease_keep_alive(7)
+    assert (silent.cut, other.cut) == (1, 0)
+
+
+async def test_given_no_member_that_renews_in_time_then_the_watches_stay() -> None:
+    # What is slow is the store, not one member: watches begun anew elsewhere would gain nothing.
+    one, two = Silent(), Silent()
+    kv = over(EtcdOptions(("a", "b"), request_timeout_ms=1), one, two)
+    with pytest.raises(DeadlineExceededError):
+        await kv.lease_keep_alive(7)
+    assert (one.cut, two.cut) == (0, 0)
