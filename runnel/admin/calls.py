@@ -43,6 +43,9 @@ UNKNOWN_FIELDS: Final = {"X-Runnel-Unknown-Fields": "ignore"}
 JSON: Final = "application/json"
 #: The detail of an error that says when to ask again: nothing was done.
 RETRY_AFTER: Final = "retryAfterMs"
+#: The detail of an error of an SC that may be the only one that does not know the answer, as where
+#: it alone is cut off from the KV: nothing was done.
+ASK_ANOTHER: Final = "askAnother"
 #: What every SC answers at once, whether it is well or not.
 HEALTH: Final = "/health"
 #: Of several SCs, one that does not answer this so long after it was connected to is asked last:
@@ -181,7 +184,10 @@ class ScCalls(ABC):
         content_type: str,
     ) -> Any:
         failures = list[UnreachableError]()
+        deferred: NotReadyError | None = None
         for address in await self._in_turn():
+            if deferred is not None and await self._look_at(address) is not Presence.THERE:
+                continue
             try:
                 answer = await self._call_one(address, method, path, query, data, content_type)
             except UnreachableError as error:
@@ -191,9 +197,13 @@ class ScCalls(ABC):
                     # The SC may have carried it out: asking another SC could do it twice.
                     raise none_answers(failures, written=True) from error
                 continue
+            except NotReadyError as error:
+                self._defer(address, error)
+                deferred = deferred or error
+                continue
             self._prefer(address)
             return answer
-        raise none_answers(failures)
+        raise deferred or none_answers(failures)
 
     @abstractmethod
     async def _call_one(
@@ -254,6 +264,19 @@ class ScCalls(ABC):
         if now_s - began_s >= SILENT_WAIT_S and now_s - self._told_of_wait_s >= NOT_READY_S:
             self._told_of_wait_s = now_s
             self.on_warning(f"still trying: {why}")
+
+    def _defer(self, address: Address, error: NotReadyError) -> None:
+        """Ask an SC last from now on that may be the only one that does not know the answer. Raises
+        its error if it is not."""
+        if not error.details.get(ASK_ANOTHER):
+            raise error
+        self._ask_last(address)
+
+    def _ask_last(self, address: Address) -> None:
+        self._addresses.remove(address)
+        self._addresses.append(address)
+        # Of the one that is first now nothing is known.
+        self._answered_s = -FRESH_S
 
     def _prefer(self, address: Address) -> None:
         self._answered_s = time.monotonic()

@@ -38,7 +38,7 @@ from runnel.admin.sse import EventParser, ServerEvent
 from runnel.fork import OpenedIn
 from runnel.net.address import Address
 from schemas.control.assignments import Assignments
-from schemas.errors import ProtocolError, UnreachableError
+from schemas.errors import NotReadyError, ProtocolError, UnreachableError
 from schemas.wire.dialling import CONNECT_S
 from schemas.wire.keepalive import SILENT, be_patient
 
@@ -75,6 +75,8 @@ class ScClient(ScCalls):
             answer: dict[str, Any] = await self.call("GET", "/v1/cluster")
             if answer.get("office") is not None or time.monotonic() > deadline_s:
                 return answer
+            # It may be the only one that does not know.
+            self._ask_last(self.address)
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def assignments(self, topic: str) -> Assignments:
@@ -102,7 +104,10 @@ class ScClient(ScCalls):
         connection breaks, or when nothing comes for `STREAM_SILENCE_S`.
         """
         failures = list[UnreachableError]()
+        deferred: NotReadyError | None = None
         for address in await self._in_turn():
+            if deferred is not None and await self._look_at(address) is not Presence.THERE:
+                continue
             opened = False
             try:
                 async for event in self._stream_one(address, path, query):
@@ -115,7 +120,10 @@ class ScClient(ScCalls):
                 if opened:
                     # The caller knows its position, and begins again there.
                     raise
-        raise none_answers(failures)
+            except NotReadyError as error:
+                self._defer(address, error)
+                deferred = deferred or error
+        raise deferred or none_answers(failures)
 
     async def _call_one(
         self,

@@ -68,7 +68,8 @@ class ObjectReads:
         keeps them, is known to be away: each version would wait for it."""
         health = self._mirror.kv_health
         if health.away_ms:
-            raise NotReadyError(f"the KV keeps the history: {health.trouble}")
+            said = f"the KV keeps the history: {health.trouble}"
+            raise NotReadyError(said, askAnother=True)
         label = f"{cls.kind_name()} {name!r}"
         return await history(
             self._mirror.kv, self._mirror.keys.object(cls.PLURAL, name), label, limit

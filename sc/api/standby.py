@@ -146,6 +146,7 @@ class LeaderProxy:
         return NotReadyError(
             f"no SC leads at the moment, as far as SC {self._me} knows: {health.trouble}",
             retryAfterMs=RETRY_AFTER_MS,
+            askAnother=True,
             kvAwayMs=health.away_ms,
         )
 
@@ -201,6 +202,7 @@ class LeaderProxy:
             raise NotReadyError(
                 f"SC {self._me} waits for {MOST_ASKING} answers of {leader.name}; ask again",
                 retryAfterMs=RETRY_AFTER_MS,
+                askAnother=True,
             )
         headers = {
             name: value
@@ -239,6 +241,7 @@ class LeaderProxy:
                 f"SC {self._me} cannot reach the SC that leads, {leader.name}:"
                 f" {_why_no_connection(error)}; another one leads in a moment if it is away",
                 retryAfterMs=RETRY_AFTER_MS,
+                askAnother=True,
             ) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             if response is not None:
@@ -252,6 +255,7 @@ class LeaderProxy:
                 raise NotReadyError(
                     f"{said}; another one leads in a moment if it is away",
                     retryAfterMs=RETRY_AFTER_MS,
+                    askAnother=True,
                 ) from error
             raise DeadlineExceededError(
                 f"{said}: whether a write was done is not known; read, then decide"

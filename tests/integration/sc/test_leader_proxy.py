@@ -53,6 +53,7 @@ async def test_given_a_leader_that_stands_still_then_only_a_write_is_unknown(
         await asked
     await proxy.close()
     assert ("retryAfterMs" in raised.value.details) is (error is NotReadyError)
+    assert ("askAnother" in raised.value.details) is (error is NotReadyError)
 
 
 async def test_given_many_that_wait_for_answers_then_one_more_is_not_sent(
@@ -70,7 +71,7 @@ async def test_given_many_that_wait_for_answers_then_one_more_is_not_sent(
         assert not any(task.done() for task in asked)
         with pytest.raises(NotReadyError, match=r"^SC b waits for 2 answers of a") as raised:
             await proxy.forward(request)
-        assert "retryAfterMs" in raised.value.details
+        assert {"retryAfterMs", "askAnother"} <= raised.value.details.keys()
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -94,8 +95,20 @@ async def test_given_a_host_that_is_lost_then_nothing_was_sent(
 ) -> None:
     monkeypatch.setattr(standby, "CONNECT_S", 0.1)
     said = "^SC b cannot reach the SC that leads, a: no connection within 0.1 s; "
-    with silent_port() as port, pytest.raises(NotReadyError, match=said):
+    with silent_port() as port, pytest.raises(NotReadyError, match=said) as raised:
         await passed_on(method, f"127.0.0.1:{port}")
+    assert raised.value.details["askAnother"]
+
+
+@pytest.mark.parametrize("trouble", [None, "the SC has not reached its KV for 9 s"])
+async def test_given_no_leader_then_another_sc_may_know_one_if_this_one_has_lost_the_kv(
+    trouble: str | None,
+) -> None:
+    mirror = SimpleNamespace(kv_health=SimpleNamespace(trouble=trouble, away_ms=9_000))
+    proxy = LeaderProxy(cast(Mirror, mirror), "b", lambda: None)
+    with pytest.raises(NotReadyError) as raised:
+        await proxy.forward(make_mocked_request("POST", "/v1/topics"))
+    assert ("askAnother" in raised.value.details) is (trouble is not None)
 
 
 @pytest.mark.parametrize(

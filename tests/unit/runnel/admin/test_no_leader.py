@@ -5,7 +5,7 @@ calls where an SC stands still: the next one is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from runnel.admin import calls
 from runnel.admin.calls import NotConnectedError, Presence, ScCalls, not_an_sc, unreachable
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
+from runnel.admin.sse import ServerEvent
 from runnel.cli.pipelines import _sender
 from runnel.client.links import Links
 from runnel.manifests import Topic
@@ -412,3 +413,85 @@ def test_what_is_as_good_twice_is_sent_again(
     with suppress(NotFoundError, UnreachableError):
         call(scripted)
     assert len(scripted.asked) == (2 if again else 1)
+
+
+#: What an SC says that alone is without the KV, or does not reach the leader.
+ALONE = NotReadyError("no SC leads: no KV", retryAfterMs=200, askAnother=True)
+
+
+@pytest.mark.parametrize("method", ["GET", *WRITES])
+def test_given_an_sc_that_may_be_the_only_one_without_the_kv_then_the_next_one_is_asked(
+    method: str,
+) -> None:
+    scripted = ScriptedCalls(ALONE, "done")
+    assert result_of(scripted, method) == "done"
+    assert (scripted.asked, scripted.pauses) == (["a", "b"], [])
+    # It stays with the one that knows.
+    assert result_of(scripted, method) == "done"
+    assert scripted.asked == ["a", "b", "b"]
+
+
+def test_given_no_sc_that_knows_then_the_call_waits_and_says_what_the_first_said() -> None:
+    scripted = ScriptedCalls(ALONE, NotConnectedError("connection refused"), ALONE)
+    scripted.not_ready_s = -1.0
+    with pytest.raises(NotReadyError, match="no KV"):
+        result_of(scripted)
+    scripted.not_ready_s = 15.0
+    scripted.answers = [ALONE, ALONE, "done"]
+    assert result_of(scripted) == "done"
+    assert scripted.pauses == [0.2]
+
+
+def test_given_the_next_sc_stands_still_then_nothing_is_sent_to_it() -> None:
+    scripted = ScriptedCalls(ALONE, ALONE, "done")
+    scripted.silent = {"b"}
+    assert result_of(scripted) == "done"
+    assert scripted.asked == ["a", "a", "a"]
+
+
+def test_given_the_next_sc_broke_off_a_write_then_its_outcome_is_unknown() -> None:
+    broke = unreachable(parse_addresses("b:1")[0], "the connection broke")
+    scripted = ScriptedCalls(ALONE, broke, "done")
+    with pytest.raises(UnreachableError, match="whether this was done is not known"):
+        result_of(scripted)
+    assert scripted.asked == ["a", "b"]
+
+
+async def test_given_an_sc_that_may_be_the_only_one_then_a_stream_begins_at_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[str]()
+
+    async def one(address: Address, *_: object) -> AsyncGenerator[ServerEvent, None]:
+        asked.append(address.host)
+        if address.host == "a":
+            raise ALONE
+        yield ServerEvent("added", "{}", "1")
+
+    async def there(_: Address) -> Presence:
+        return Presence.THERE
+
+    sc = ScClient(parse_addresses("a:1,b:2"))
+    monkeypatch.setattr(sc, "_stream_one", one)
+    monkeypatch.setattr(sc, "_look_at", there)
+    assert [event.name async for event in sc.stream("/v1/topics", {})] == ["added"]
+    assert asked == ["a", "b"]
+    await sc.close()
+
+
+async def test_given_an_sc_that_knows_no_leader_then_another_one_is_asked_who_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def one(address: Address, *_: object) -> dict[str, object]:
+        return {"office": None if address.host == "a" else {"office": 7}}
+
+    async def there(_: Address) -> Presence:
+        return Presence.THERE
+
+    sc = ScClient(parse_addresses("a:1,b:2"))
+    monkeypatch.setattr("runnel.admin.http._ASK_AGAIN_S", 0)
+    monkeypatch.setattr(sc, "not_ready_s", 5.0)
+    monkeypatch.setattr(sc, "_call_one", one)
+    monkeypatch.setattr(sc, "_look_at", there)
+    assert await sc.cluster_of_leader() == {"office": {"office": 7}}
+    await sc.close()
