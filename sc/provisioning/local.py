@@ -350,10 +350,7 @@ class LocalProvisioner(Provisioner):
             await asyncio.wait([before])
         if not self._leads():
             return
-        if managed.process is not None:
-            await asyncio.to_thread(stop, [managed.process])
-        if managed.child is not None:
-            await asyncio.to_thread(managed.child.wait)
+        await self._kill(name, managed)
         if not self._leads():
             # The next SC may have adopted it, and need its files.
             return
@@ -367,6 +364,22 @@ class LocalProvisioner(Provisioner):
         if not wanted:
             self._spus.pop(name, None)
             self._on_change(name)
+
+    async def _kill(self, name: str, managed: _Managed) -> None:
+        """End the process of an SPU. One that waits in the kernel, as for a disk, ends no earlier:
+        it is tried again for as long as this SC leads, since nothing else may use its files."""
+        while managed.process is not None:
+            await asyncio.to_thread(stop, [managed.process])
+            if managed.child is not None:
+                # Not waited for: a thread that waits without a bound keeps the SC from ending.
+                managed.child.poll()
+            if not is_alive(managed.process):
+                return
+            pid = managed.process.pid
+            log.error("an SPU does not end, although it was killed", spu=name, pid=pid)
+            if not self._leads():
+                return
+            await asyncio.sleep(POLL_S)
 
     def _remove_files(self, name: str) -> None:
         data = self._directory / "spus" / name

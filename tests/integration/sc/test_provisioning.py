@@ -560,6 +560,37 @@ async def test_given_an_sc_that_takes_over_while_an_spu_is_stopped_then_both_may
 
 
 @pytest.mark.usefixtures("stand_in")
+async def test_given_a_process_that_cannot_be_killed_then_its_sc_goes_on_when_it_leads_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits in the kernel, for a disk, ends no earlier, whoever kills it."""
+    deposed, spu = bench.new(), spu_at()
+    deposed.carry_out(ProvisionSpu(spu))
+    first = await bench.until_runs(spu)
+    tried, said = list[list[ProcessId]](), list[str]()
+    monkeypatch.setattr("sc.provisioning.local.stop", tried.append)
+    monkeypatch.setattr("sc.provisioning.local.log.error", lambda text, **_: said.append(text))
+    deposed.carry_out(EndSpu(NAME))
+    try:
+        await eventually(lambda: len(tried) > 1)
+        assert not deposed._ending[NAME].done()
+        bench.leads = False
+        closing = asyncio.ensure_future(deposed.close())
+        await eventually(closing.done)
+    finally:
+        if len(tried) < 2:
+            # Or nobody would ever be done with it.
+            bench.started[0].kill()
+    assert set(said) == {"an SPU does not end, although it was killed"}
+    bench.leads = True
+    later = bench.new()
+    await later.adopt()
+    later.carry_out(ProvisionSpu(spu))
+    assert bench.process() == first
+    assert len(bench.started) == 1
+
+
+@pytest.mark.usefixtures("stand_in")
 async def test_given_a_file_that_names_another_process_then_the_one_that_runs_is_written_down(
     bench: Bench,
 ) -> None:
