@@ -1,9 +1,10 @@
 """The secrets of SPUs: made, kept as verifiers in the KV, and asked for when an SPU connects.
 
-A new secret is in force as soon as its SPU has proven that it knows it, not earlier. Until then the
-SPU connects as before, without a secret or with the one that it has, so that there is time to bring
-the new one to its host. From then on the SC turns away whoever speaks as that SPU and does not
-prove it. The verifiers have keys of their own in the KV: no object shows them.
+A new secret is in force as soon as its SPU has proven that it knows it and the KV has noted that,
+not earlier. Until then the SPU connects as before, without a secret or with the one that it has, so
+that there is time to bring the new one to its host, and with the new one. From then on the SC turns
+away whoever speaks as that SPU and does not prove it. The verifiers have keys of their own in the
+KV: no object shows them.
 
 Two SPUs that both have a secret in force get a key for each other, by which they prove to each
 other who they are. All these keys are derived from one secret, which the KV holds.
@@ -24,11 +25,20 @@ from sc.kv.interface import KV, KeyValue, ModRevisionIs, Put
 from schemas.causality import current_cause
 from schemas.control.proof import Exchange, Verifier, pair_key
 from schemas.daemon.logs import get_logger
-from schemas.errors import ConflictError, NotFoundError, UnauthorizedError
+from schemas.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    NotFoundError,
+    OverloadedError,
+    RunnelError,
+    StorageFailedError,
+    UnauthorizedError,
+)
 from schemas.objects.keys import ClusterKeys
 
 _ATTEMPTS: Final = 10
 _SECRET_BYTES: Final = 32
+_MAKE_ANOTHER: Final = "make another one: runnel spu secret NAME"
 
 log = get_logger(__name__)
 
@@ -75,7 +85,8 @@ class SpuSecrets:
         """Make a secret for a registered SPU; only this answer ever holds it.
 
         Raises NotFoundError, and ConflictError if others change the same all the time or the
-        cluster was moved to another store.
+        cluster was moved to another store; the KV's error if it takes no write. The secret in force
+        stays valid then.
         """
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         verifier = Verifier.of(secret)
@@ -86,7 +97,19 @@ class SpuSecrets:
             found = await self._kv.get(self._keys.spu_secret(spu_id))
             current = None if found is None else self._decode(spu_id, found).current
             stored = StoredSecret(current, verifier, by, current_cause())
-            if await self._write(spu_id, found, holder, stored):
+            try:
+                written = await self._write(spu_id, found, holder, stored)
+            except DeadlineExceededError as error:
+                raise DeadlineExceededError(
+                    f"whether SPU {spu_id} has a new secret is not known, and nobody has seen it;"
+                    f" the one in force stays valid: {error.message}; {_MAKE_ANOTHER}"
+                ) from error
+            except (OverloadedError, StorageFailedError) as error:
+                raise type(error)(
+                    f"SPU {spu_id} gets no new secret, and the one in force stays valid:"
+                    f" {error.message}; when the KV takes writes again, {_MAKE_ANOTHER}"
+                ) from error
+            if written:
                 log.info("made a secret for an SPU", spu=spu_id, by=by)
                 return secret
         raise ConflictError(f"the secret of SPU {spu_id} could not be written; try again")
@@ -156,9 +179,19 @@ class SpuSecrets:
     async def _put_in_force(self, spu_id: int, found: KeyValue, stored: StoredSecret) -> None:
         holder = await self._kv.get(self._keys.spu_id(spu_id))
         later = replace(stored, current=stored.following, following=None)
-        # If another write was first, the next proof does this.
-        if holder is not None and await self._write(spu_id, found, holder, later):
-            log.info("a secret is in force", spu=spu_id)
+        # If another write was first, or the KV takes none, the next proof does this. An SPU that
+        # has only this secret is let in all the same.
+        try:
+            if holder is not None and await self._write(spu_id, found, holder, later):
+                log.info("a secret is in force", spu=spu_id)
+        except RunnelError as error:
+            log.warning(
+                "a new secret was used and is not in force, because the KV did not take it: the"
+                " earlier one stays valid until the SPU connects again; when the KV takes writes,"
+                " restart the SPU",
+                spu=spu_id,
+                why=error.message,
+            )
 
     async def _write(
         self, spu_id: int, found: KeyValue | None, holder: KeyValue, stored: StoredSecret

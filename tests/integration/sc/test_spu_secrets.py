@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
 
-from sc.kv.interface import KV, Put, range_all
+from sc.kv.interface import KV, Compare, Op, Put, TxnResult, range_all
 from schemas.control.messages import FindPeers
-from schemas.errors import NotFoundError
+from schemas.errors import (
+    DeadlineExceededError,
+    NotFoundError,
+    RunnelError,
+    StorageFailedError,
+)
 from schemas.objects.keys import ClusterKeys
 from tests.integration.sc.calls import call, register, secret_of
 from tests.integration.sc.conftest import RunningSc, run_sc
@@ -59,6 +65,70 @@ async def test_given_another_secret_then_the_first_one_holds_until_the_other_is_
     lost, second = await secret_of(sc, 1), await secret_of(sc, 1)
     assert "does not know its secret" in await connects(sc, lost)
     assert await connects(sc, first) == "proven"
+    assert await connects(sc, second) == "proven"
+    assert "does not know its secret" in await connects(sc, first)
+
+
+FULL = StorageFailedError("etcd h:1: database space exceeded; compact, defragment, then disarm")
+SLOW = DeadlineExceededError("no answer in time, the outcome is unknown")
+
+
+def refuse_secrets(kv: KV, patch: pytest.MonkeyPatch, error: RunnelError) -> None:
+    """The KV takes no write of a secret."""
+    txn = kv.txn
+
+    async def refused(
+        compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()
+    ) -> TxnResult:
+        if any(isinstance(op, Put) and op.key == KEYS.spu_secret(1) for op in success):
+            raise error
+        return await txn(compares, success, failure)
+
+    patch.setattr(kv, "txn", refused)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        pytest.param(FULL, 500, "SPU 1 gets no new secret", id="given-a-full-kv"),
+        pytest.param(
+            SLOW, 504, "whether SPU 1 has a new secret is not known", id="given-no-answer"
+        ),
+    ],
+)
+async def test_given_a_kv_that_takes_no_new_secret_then_the_one_in_force_stays_and_the_error_helps(
+    sc: RunningSc,
+    kv: KV,
+    monkeypatch: pytest.MonkeyPatch,
+    error: RunnelError,
+    status: int,
+    said: str,
+) -> None:
+    await register(sc, 1)
+    first = await secret_of(sc, 1)
+    assert await connects(sc, first) == "proven"
+    with monkeypatch.context() as patch:
+        refuse_secrets(kv, patch, error)
+        found, answer = await call(sc, "POST", "/v1/spus/spu-1/secret", by="ann")
+    assert (found, answer["code"]) == (status, error.code.name)
+    assert said in answer["message"]
+    assert error.message in answer["message"]
+    assert "stays valid" in answer["message"]
+    assert "runnel spu secret NAME" in answer["message"]
+    assert await connects(sc, first) == "proven"
+
+
+async def test_given_a_kv_that_cannot_put_a_new_secret_in_force_then_its_spu_is_let_in(
+    sc: RunningSc, kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(sc, 1)
+    first = await secret_of(sc, 1)
+    assert await connects(sc, first) == "proven"
+    second = await secret_of(sc, 1)
+    with monkeypatch.context() as patch:
+        refuse_secrets(kv, patch, FULL)
+        assert await connects(sc, second) == "proven"
+        assert await connects(sc, first) == "proven", "the other one is not in force yet"
     assert await connects(sc, second) == "proven"
     assert "does not know its secret" in await connects(sc, first)
 
