@@ -77,17 +77,22 @@ async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
             f"advertisedHost: {config.advertised_host} stands for all addresses; write the name or"
             " the IP address at which clients, SPUs and other SCs reach this host"
         )
+    # From here on it may wait for long: for the KV, for its name.
+    await _until(stop, _serve_over_kv(config, logs))
+
+
+async def _serve_over_kv(config: ScConfig, logs: LogRing | None) -> None:
     kv = await open_kv(config.kv)
     try:
         if kv.SHARED:
-            await _serve_in_turn(config, kv, logs, stop)
+            await _serve_in_turn(config, kv, logs)
         else:
-            await _serve_alone(config, kv, logs, stop)
+            await _serve_alone(config, kv, logs)
     finally:
         await kv.close()
 
 
-async def _serve_alone(config: ScConfig, kv: KV, logs: LogRing | None, stop: asyncio.Event) -> None:
+async def _serve_alone(config: ScConfig, kv: KV, logs: LogRing | None) -> None:
     """Lead from the start to the end: nobody else can use this KV."""
     controller = await Controller.acquire(
         kv,
@@ -108,12 +113,10 @@ async def _serve_alone(config: ScConfig, kv: KV, logs: LogRing | None, stop: asy
     server.lead(controller)
     async with _serving(config, spus, server) as (public, private):
         only.me = _entry(config, public, private)
-        await _until(stop, controller.run_alone())
+        await controller.run_alone()
 
 
-async def _serve_in_turn(
-    config: ScConfig, kv: KV, logs: LogRing | None, stop: asyncio.Event
-) -> None:
+async def _serve_in_turn(config: ScConfig, kv: KV, logs: LogRing | None) -> None:
     """Stand by, and lead when this SC is elected."""
     mirror = Mirror(kv, config.cluster)
     await check_place(kv, mirror.keys, config.buckets)
@@ -167,7 +170,7 @@ async def _serve_in_turn(
             predecessor=await claim_name(kv, mirror.keys, me, lease_ms),
         )
         office.node = node
-        await _until(stop, _watching_provisions(node.run(), mirror, me))
+        await _watching_provisions(node.run(), mirror, me)
 
 
 async def _watching_provisions(
@@ -308,7 +311,7 @@ async def _check_free(listen: Listen) -> None:
 
 
 async def _until(stop: asyncio.Event, working: Coroutine[None, None, None]) -> None:
-    work = asyncio.create_task(working, name="controller")
+    work = asyncio.create_task(working, name="SC")
     stopped = asyncio.create_task(stop.wait(), name="stop signal")
     try:
         await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -115,6 +117,44 @@ async def test_given_an_sc_that_waits_for_its_name_then_it_does_not_say_that_it_
     finally:
         daemon.cancel()
         await asyncio.gather(daemon, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "waits_for", ["the KV", "the answer of the KV", "its name", "an earlier process to go"]
+)
+async def test_given_an_sc_that_is_asked_to_stop_while_it_waits_then_it_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    kv = await open_kv("memory:")
+    monkeypatch.setattr(type(kv), "SHARED", True)
+    waiting = asyncio.Event()
+
+    async def for_ever(*_: object, **__: object) -> Any:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def opened(_url: str) -> KV:
+        return kv
+
+    monkeypatch.setattr("sc.main.open_kv", for_ever if waits_for == "the KV" else opened)
+    public, private = free_ports(2)
+    config = ScConfig(kv="etcd://h", public=Listen(port=public), private=Listen(port=private))
+    if waits_for == "the answer of the KV":
+        monkeypatch.setattr(kv, "range", for_ever)
+    elif waits_for == "an earlier process to go":
+        monkeypatch.setattr("sc.main.claim_name", for_ever)
+    elif waits_for == "its name":
+        name = f"127.0.0.1:{public}"
+        earlier = SC.model_copy(update={"name": name, "instance": "earlier"})
+        entry = earlier.model_dump_json(by_alias=True).encode()
+        await kv.txn([], [Put(ClusterKeys(config.cluster).sc(name), entry)])
+        monkeypatch.setattr("sc.election.names.LOOK_S", 3_600.0)
+        monkeypatch.setattr("sc.election.names.log.info", lambda *_, **__: waiting.set())
+    daemon = asyncio.create_task(serve(config))
+    await eventually(lambda: waiting.is_set() or daemon.done())
+    os.kill(os.getpid(), signal.SIGTERM)
+    await eventually(daemon.done)
+    assert daemon.result() is None
 
 
 async def test_given_an_sc_that_waits_for_its_name_then_it_knows_of_no_office_to_let_go_of() -> (
