@@ -26,7 +26,9 @@ needed; and if all that are there are empty, nobody leads: an SPU that was regis
 backup may hold it. Or it was deleted, and an operator knows that.
 
 Each write changes the object's revision, and all replicas answer again. So the reason of a waiting
-partition does not change with the answers: otherwise they would never be complete.
+partition does not change with the answers: otherwise they would never be complete. It says whom the
+election waits for. That an operator may do without them it says only when nobody is about to come
+any more: one that is a moment later may have all that was acknowledged.
 """
 
 from __future__ import annotations
@@ -158,11 +160,14 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
             " register that SPU)"
         )
     if troubles or len(found) < len(partition.spec.holders):
-        why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
-        reason = (
-            f"{what}, all replicas are needed: {why}, or elect one that is online:"
-            f" runnel partition elect {partition.name} --unclean"
-        )
+        asking = ", ".join(f"SPU {i}" for i in partition.spec.holders)
+        reason = f"{what}, all replicas are needed: "
+        reason += "; ".join(troubles) if troubles else f"the SC is asking {asking}"
+        if troubles and view.decided_at_ms(may_hold(view, partition), now_ms) is None:
+            reason += (
+                "; bring them back, or elect one that is online:"
+                f" runnel partition elect {partition.name} --unclean"
+            )
         update = {"resolution": PartitionResolution.OFFLINE, "reason": reason}
         return partition.status.model_copy(update=update)
     leader = holds_most(partition, found)

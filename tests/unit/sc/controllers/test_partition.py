@@ -255,9 +255,10 @@ def forgetful(partition: Partition, term: int) -> View:
 ADVICE = "or elect one that is online: runnel partition elect t-0 --unclean"
 
 
-def lost(reason: str, partition: Partition | None = None) -> WriteStatus:
+def lost(reason: str, partition: Partition | None = None, advice: str = ADVICE) -> WriteStatus:
     what = "its object was lost, all replicas are needed"
-    return becomes(partition or unled(1, 2), OFFLINE, f"{what}: {reason}, {ADVICE}")
+    said = ", ".join(filter(None, (f"{what}: {reason}", advice)))
+    return becomes(partition or unled(1, 2), OFFLINE, said)
 
 
 def history(leo: int, last_term: int = 0, **more: Any) -> ReplicaReport:
@@ -293,7 +294,10 @@ LOST = [
     ),
     pytest.param(
         past(history(9, OLD, term=OLD, role=LEADER, revision=0), history(9, OLD, spu_id=2)),
-        (SendAssignment(1, assignment_of(unled(1, 2))), lost("the SC is asking them")),
+        (
+            SendAssignment(1, assignment_of(unled(1, 2))),
+            lost("the SC is asking SPU 1, SPU 2", advice=""),
+        ),
         id="given-object-removed-and-a-replica-that-may-lead-then-its-end-is-not-known-yet",
     ),
     pytest.param(

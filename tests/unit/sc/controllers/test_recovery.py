@@ -157,21 +157,24 @@ def test_given_a_lost_object_then_replicas_say_which_election_was_unclean(forgot
 
 
 BRING = "bring them back"
+ADVICE = ", or elect one that is online: runnel partition elect t-0 --unclean"
 
 
 @pytest.mark.parametrize("partition", [LED, UNLED], ids=["led", "never-led"])
 @pytest.mark.parametrize(
     ("last", "why"),
     [
-        pytest.param(None, f"SPU 3 is offline; {BRING}", id="given-one-away-then-waited-for"),
+        pytest.param(
+            None, f"SPU 3 is offline; {BRING}{ADVICE}", id="given-one-away-then-waited-for"
+        ),
         pytest.param(
             {"incarnation": 1, "revision": 9_000},
-            "the SC is asking them",
+            "the SC is asking SPU 1, SPU 2, SPU 3",
             id="given-one-that-may-still-lead-then-waited-for",
         ),
         pytest.param(
             {"fit": False, "reason": "damaged"},
-            f"SPU 3 cannot lead: damaged; {BRING}",
+            f"SPU 3 cannot lead: damaged; {BRING}{ADVICE}",
             id="given-one-unfit-then-waited-for",
         ),
     ],
@@ -187,10 +190,28 @@ def test_given_not_all_have_answered_then_nobody_leads_and_the_reason_says_who_a
     assert status == before.model_copy(
         update={
             "resolution": PartitionResolution.OFFLINE,
-            "reason": f"the KV was restored from a backup, all replicas are needed: {why},"
-            " or elect one that is online: runnel partition elect t-0 --unclean",
+            "reason": f"the KV was restored from a backup, all replicas are needed: {why}",
         }
     )
+
+
+@pytest.mark.parametrize("storage", [None, "new"], ids=["its-storage-is-there", "it-is-not"])
+@pytest.mark.parametrize("partition", [LED, UNLED], ids=["led", "never-led"])
+def test_given_an_spu_that_may_be_about_to_connect_then_nobody_is_told_to_do_without_it(
+    partition: Partition, storage: str | None
+) -> None:
+    """It may have all that was acknowledged, and be there a moment later."""
+    for there in ((1, 2), (1, 2, 3)):
+        sessions = [answered(partition, i, storage=storage, fit=i != 2) for i in there]
+        view = recovering(partition, *sessions, more=(spu_of(4),), grace_until_ms=NOW + 1)
+        actions = reconcile(view, KEY, NOW)
+        (status,) = [a.status for a in actions if isinstance(a, WriteStatus)]
+        assert "SPU 2 cannot lead" in str(status.reason)
+        assert ("SPU 3 is unknown" in str(status.reason)) is (3 not in there)
+        assert "elect" not in str(status.reason)
+        # Nothing comes any more, unless somebody brings it back.
+        (status,) = [a.status for a in reconcile(view, KEY, NOW + 1) if isinstance(a, WriteStatus)]
+        assert str(status.reason).endswith(f"{BRING}{ADVICE}")
 
 
 def test_given_a_replica_that_the_backup_does_not_know_then_it_is_a_holder_and_is_asked() -> None:
