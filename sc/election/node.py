@@ -40,6 +40,10 @@ from schemas.errors import ConflictError, FencedError, NotFoundError, RunnelErro
 #: How long an SC waits at most before it looks again whether it may stand.
 LOOK_S: Final = 1.0
 RETRY_S: Final = 0.2
+#: What worked for a leadership that is over has so long to end, and is cancelled so often. Then the
+#: SC goes on without it.
+END_S: Final = 5.0
+ENDINGS: Final = 3
 #: How often a standby compares KV and mirror.
 REPAIR_S: Final = 30.0
 
@@ -272,15 +276,21 @@ class Node:
         work = asyncio.create_task(self._lead(controller), name="controller")
         ending = asyncio.create_task(self._until_the_lease_ends(controller), name="lease deadline")
         try:
-            await asyncio.wait([work])
+            await asyncio.wait([work, ending], return_when=asyncio.FIRST_COMPLETED)
+            # It ends by itself, and says why.
+            await asyncio.wait([work], timeout=END_S)
         finally:
             self._controller = None
             self._leads(None)
             if sharer is not None:
                 sharer.rest(False)
-            for task in (work, ending):
-                task.cancel()
-            await asyncio.gather(work, ending, return_exceptions=True)
+            await _ended(work, ending)
+        if not work.done() or work.cancelled():
+            # It had to be cancelled. If it goes on, the guards in its writes keep it from changing
+            # anything.
+            self._turns.lost(self._mirror.clock_ms())
+            log.warning("standing by", why="the leadership is over")
+            return
         try:
             work.result()
         except* FencedError as group:
@@ -297,7 +307,7 @@ class Node:
 
     async def _until_the_lease_ends(self, controller: Controller) -> None:
         while True:
-            await asyncio.sleep(max(1, self.keeper.left_ms) / 1000)
+            await asyncio.sleep(min(LOOK_S, max(1, self.keeper.left_ms) / 1000))
             if not controller.leads:
                 return
 
@@ -314,6 +324,23 @@ class Node:
                 await asyncio.sleep(RETRY_S)
             else:
                 return
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks, and again those that do not end, for a bounded time."""
+    left = {*tasks}
+    for _ in range(ENDINGS):
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=END_S)
+        for task in done:
+            if not task.cancelled():
+                # Whoever waits for them looks at it, unless the process ends.
+                task.exception()
+        if not left:
+            return
+        names = sorted(task.get_name() for task in left)
+        log.error("what worked for a leadership that is over does not end", tasks=names)
 
 
 def _first(group: BaseExceptionGroup[FencedError]) -> FencedError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import aiohttp
 import pytest
@@ -367,6 +367,35 @@ async def test_given_spus_that_are_being_stopped_then_a_step_down_does_not_wait_
         finally:
             stopping.stopped.set()
         assert stopping.ended == 1
+
+
+async def test_given_a_task_that_does_not_end_then_the_sc_says_so_and_leads_again_without_it(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.election.node.LOOK_S", 0.02)
+    monkeypatch.setattr("sc.election.node.END_S", 0.02, raising=False)
+    said, over = list[str](), asyncio.Event()
+    watch_own_lag = Controller._watch_own_lag
+
+    async def hangs(_: Controller) -> None:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    monkeypatch.setattr(Controller, "_watch_own_lag", hangs)
+    async with running_node(kv) as only:
+        await leader_of([only])
+        first = only.controller
+        monkeypatch.setattr(Controller, "_watch_own_lag", watch_own_lag)
+        monkeypatch.setattr("sc.election.node.log.error", lambda text, **_: said.append(text))
+        first.end("as when the lease is lost")
+        try:
+            await eventually(lambda: only.leads and only.controller is not first)
+            assert len(said) > 1
+            assert said[0] == "what worked for a leadership that is over does not end"
+            assert not first.leads
+        finally:
+            over.set()
 
 
 async def test_given_a_mirror_that_does_not_show_its_election_then_others_get_their_turn(
