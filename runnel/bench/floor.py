@@ -113,7 +113,11 @@ def loopback(size: int) -> float:
                 connection, _ = server.accept()
                 with connection:
                     connection.settimeout(_PATIENCE_S)
-                    return _receive(connection, size)
+                    try:
+                        return _receive(connection, size)
+                    finally:
+                        # Before its connection closes, which it would report with a traceback.
+                        sender.kill()
             finally:
                 sender.kill()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from runnel.bench import floor
 from runnel.bench.floor import Floor, Samples
 
 
@@ -25,3 +28,23 @@ def test_given_a_directory_then_nothing_stays_in_it(tmp_path: Path) -> None:
 def test_given_a_directory_that_is_not_there_then_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         Samples.take(tmp_path / "gone", 1_000)
+
+
+def test_given_ctrl_c_while_bytes_come_then_the_sender_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kill = subprocess.Popen[bytes].kill
+
+    def interrupted(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    def slow_kill(sender: subprocess.Popen[bytes]) -> None:
+        # The sender has the time to see that its connection was closed, if it was.
+        time.sleep(0.3)
+        kill(sender)
+
+    monkeypatch.setattr(floor, "_receive", interrupted)
+    monkeypatch.setattr(subprocess.Popen, "kill", slow_kill)
+    with pytest.raises(KeyboardInterrupt):
+        floor.loopback(1 << 30)
+    assert capfd.readouterr().err == ""
