@@ -49,7 +49,7 @@ _HARMLESS_NAME: Final = re.compile(
     r"|count|seconds|bytes|[_.-]ms|(?-i:[a-z]Ms))$"
 )
 _NUMBER: Final = re.compile(r"[\d.]+\s?\w{0,3}")
-_HARMLESS_VALUE: Final = re.compile(r"(?i)(?:true|false|null|none|yes|no|\*{3}|)$")
+_HARMLESS_VALUE: Final = re.compile(r"(?i)(?:true|false|null|none|yes|no|\*{3}|)\Z")
 
 # Names, and what may stand between them and their values.
 _NAME: Final = re.compile(rf"(?i){_TELLING}[\w.-]*+")

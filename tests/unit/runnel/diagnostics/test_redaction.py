@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runnel.diagnostics.redaction import MIN_KNOWN, Redactor, is_telling, passwords_of
@@ -259,6 +259,7 @@ def test_a_structure_is_valid_json_after_all_passes(
     assert redactor.text(after) == after
 
 
+@example({"password": "\n"})
 @given(st.dictionaries(NAMES, STRUCTURES, min_size=1, max_size=4))
 def test_nothing_of_what_is_below_a_telling_name_is_left(value: dict[str, Any]) -> None:
     hidden = {"passwords": {"x": value, "y": [SECRET]}}
