@@ -147,8 +147,12 @@ class Consumer:
     @blocking_form_of(consumer.Consumer.commit)
     def commit(self, offsets: Mapping[int, int] | None = None) -> None:
         """Commit everything handed out (`position`), or these offsets, under its name."""
-        with self._one:
+        if offsets is not None:
+            # Whoever names what is processed does not touch what is in hand.
             self._thread.call(self._inner.commit(offsets))
+            return
+        with self._one:
+            self._thread.call(self._inner.commit())
 
     @blocking_form_of(consumer.Consumer.close)
     def close(self, *, commit: bool = True) -> None:

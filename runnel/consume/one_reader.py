@@ -18,27 +18,26 @@ class OneReader:
     chunk. The thread that is in it may enter again. Raises InvalidRequestError in another one.
     """
 
-    __slots__ = ("_depth", "_lock", "_opened_in", "_thread", "_what")
+    __slots__ = ("_depth", "_opened_in", "_owner", "_what")
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._opened_in = OpenedIn()
-        # Nobody waits for it. A loop may be ended by another thread, so it is not an RLock.
-        self._lock = threading.Lock()
-        self._thread: int | None = None
+        # Taken in one step that names the thread: one that is interrupted there may enter again.
+        # Nobody waits for it, and a loop may be ended by another thread, so it is no lock.
+        self._owner: dict[None, int] = {}
         self._depth = 0
 
     def __enter__(self) -> None:
         me = threading.get_ident()
-        if self._thread != me:
-            if not self._lock.acquire(blocking=False):
-                self._opened_in.require()
-                raise InvalidRequestError(
-                    f"another thread is using {self._what}: one thread at a time may read from it,"
-                    " seek, or commit; open one for each thread, or end the other thread's loop"
-                    " first (close() may be called from any thread)"
-                )
-            self._thread = me
+        if self._owner.setdefault(None, me) != me:
+            self._opened_in.require()
+            raise InvalidRequestError(
+                f"another thread is using {self._what}: one thread at a time may read from it,"
+                " seek, or commit; open one for each thread, or end the other thread's loop"
+                " first: a loop that was begun and not ended uses it (close() may be called"
+                " from any thread)"
+            )
         self._depth += 1
 
     def __exit__(
@@ -49,5 +48,4 @@ class OneReader:
     ) -> None:
         self._depth -= 1
         if not self._depth:
-            self._thread = None
-            self._lock.release()
+            self._owner.pop(None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -24,16 +23,13 @@ from schemas.clock import boottime_s
 
 class GroupReader:
     """Iterates over the records of the segments that it has; see `runnel.groups.reader`. Use it
-    with ``with``, whose end gives the segments to others at once. One thread at a time reads from
-    it; any may close it."""
+    with ``with``, whose end gives the segments to others at once: one whose loop was left keeps
+    them until its group or client ends. One thread at a time reads from it; any may close it."""
 
     def __init__(self, thread: LoopThread, inner: reader.GroupReader) -> None:
         self._thread = thread
         self._inner = inner
         self._one = OneReader(f"reader {inner.name!r} of group {inner.group!r}")
-        # A loop that was left has no more use for its reader, which must not keep its segments.
-        self._finalizer = weakref.finalize(self, _forget, thread, inner)
-        self._finalizer.atexit = False
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -110,13 +106,17 @@ class GroupReader:
     def close(self, *, commit: bool = True) -> None:
         """Leave the group: others take its segments. See `runnel.groups.reader.GroupReader.close`.
         May be called again."""
-        self._finalizer.detach()
         with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.close(commit=commit))
 
     def __enter__(self) -> Self:
-        self._thread.call(self._inner.start())
+        try:
+            self._thread.call(self._inner.start())
+        except BaseException:
+            # Its block, whose end would close it, does not begin.
+            self.close(commit=False)
+            raise
         return self
 
     def __exit__(
@@ -213,7 +213,3 @@ class ReaderGroup:
         with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.__aexit__(kind, error, traceback))
-
-
-def _forget(thread: LoopThread, inner: reader.GroupReader) -> None:
-    thread.soon(inner.member.forget)

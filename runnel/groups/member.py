@@ -54,8 +54,8 @@ Decide = Callable[[Groups], tuple[Update, ...]]
 
 
 class Member:
-    """See the module's text. It lives while its task looks on, even if its user has forgotten an
-    asyncio reader: whoever closes all readers closes this."""
+    """See the module's text. It lives while its task looks on, even if its user has forgotten the
+    reader: whoever closes all readers closes this."""
 
     def __init__(
         self,
@@ -84,7 +84,6 @@ class Member:
         #: Up to where segments were read that are to be given back.
         self._reached: dict[SourceSegment, OffsetAndTerm] = {}
         self._attending: asyncio.Task[None] | None = None
-        self._leaving: asyncio.Task[None] | None = None
         #: Segments whose end is processed, and not committed.
         self._uncommitted_ends: list[OpenSegment] = []
         #: What ended a session before its records were committed, until `commit` has raised it.
@@ -234,13 +233,6 @@ class Member:
         if (log := self._log) is not None:
             with suppress(RunnelError):
                 await log.update(lambda state: decisions.leave(*self._me(state), places), _LEAVE_S)
-
-    def forget(self) -> None:
-        """Its user has left it: leave the group, without waiting. The record or batch that was in
-        hand is not processed."""
-        self._leaving = asyncio.create_task(
-            self.close(commit=False), name=f"reader {self.name} leaves"
-        )
 
     # -- the group's state --------------------------------------------------------------------
 

@@ -171,7 +171,12 @@ class GroupReader:
         await self.member.close(commit=commit)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            # Its block, whose end would close it, does not begin.
+            await self.close(commit=False)
+            raise
         return self
 
     async def __aexit__(

@@ -132,7 +132,12 @@ class StreamConsumer:
                 self._thread.call(self._inner.close())
 
     def __enter__(self) -> Self:
-        self._thread.call(self._inner.start())
+        try:
+            self._thread.call(self._inner.start())
+        except BaseException:
+            # Its block, whose end would close it, does not begin.
+            self.close()
+            raise
         return self
 
     def __exit__(

@@ -294,7 +294,12 @@ class StreamConsumer:
             opened.consumer.abandon()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            # Its block, whose end would close it, does not begin.
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

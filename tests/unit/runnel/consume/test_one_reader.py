@@ -101,5 +101,8 @@ async def test_given_a_consumer_and_a_group_reader_then_another_thread_is_refuse
                 for call in calls:
                     with pytest.raises(InvalidRequestError, match=REFUSED):
                         await asyncio.wrap_future(other(call))
+                # It says itself what is processed, whatever the other thread has in hand.
+                with pytest.raises(InvalidRequestError, match="has no name"):
+                    await asyncio.wrap_future(other(lambda: facade.commit({0: 1})))
     finally:
         thread.stop()

@@ -116,6 +116,25 @@ async def test_given_a_close_while_it_joins_then_it_does_not_begin_to_look(
     assert not (await group._state()).readers
 
 
+async def test_given_a_block_that_is_cancelled_while_its_reader_joins_then_no_reader_is_left(
+    group: ReaderGroup,
+) -> None:
+    reader = group.reader("a")
+
+    async def read() -> None:
+        async with reader:
+            pytest.fail("its block does not begin")
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert reader.member.closed
+    assert reader.member._looking is None
+    assert not (await group._state()).readers
+
+
 async def test_given_a_reset_while_an_end_is_asked_about_then_the_next_session_reads_all_again(
     group: ReaderGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,9 +342,7 @@ async def test_given_a_host_that_was_suspended_then_a_blocking_reader_renews_its
 
     async with await reader_of(group, "a") as a:
         await offsets(a, 1)
-        facade = blocking.GroupReader(cast(LoopThread, Thread()), a)
-        facade._finalizer.detach()
-        records: Iterator[object] = iter(facade)
+        records: Iterator[object] = iter(blocking.GroupReader(cast(LoopThread, Thread()), a))
         next(records)
         awake(monkeypatch)
         with pytest.raises(UnreachableError, match="was called"):

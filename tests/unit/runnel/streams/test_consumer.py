@@ -465,6 +465,25 @@ async def test_given_polls_that_only_look_then_it_opens_and_goes_on_behind_a_sca
     assert len({number for number, _, _ in stream.opened}) == len(stream.opened)
 
 
+async def test_given_a_block_that_is_cancelled_while_it_opens_then_nothing_is_read() -> None:
+    stream = SlowStream(one_split().history, per_epoch=2, sealed=True)
+    consumer = stream.consumer()
+
+    async def read() -> None:
+        async with consumer:
+            pytest.fail("its block does not begin")
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await several_turns()
+    assert stream.opened == []
+    with pytest.raises(InvalidRequestError, match="is closed"):
+        await consumer.poll(0)
+
+
 def test_given_a_blocking_call_that_waits_when_another_thread_closes_then_the_call_raises() -> None:
     thread = LoopThread("reads")
     inner = one_split().consumer("latest")
