@@ -198,11 +198,14 @@ class ControllerLink:
         hello = self._handler.hello()
         with caused_by(new_cause(f"spu{hello.spu_id}")) as cause:
             async with asyncio.timeout(patience_s):
-                socket = await http.ws_connect(
-                    f"http://{self._address}/session",
-                    protocols=PROTOCOLS,
-                    max_msg_size=MAX_MESSAGE_BYTES,
-                )
+                try:
+                    socket = await http.ws_connect(
+                        f"http://{self._address}/session",
+                        protocols=PROTOCOLS,
+                        max_msg_size=MAX_MESSAGE_BYTES,
+                    )
+                except RuntimeError as error:
+                    raise self._lost(error) from error
             try:
                 hello = hello_for(hello, socket.protocol)
                 if socket.protocol is not None:
@@ -292,9 +295,12 @@ class ControllerLink:
         try:
             await _unless_silent(socket, socket.send_str(text), len(text))
         except RuntimeError as error:
-            # uvloop may have closed its handle in a moment in which it tells nobody.
-            raise UnreachableError(f"the connection to {self._address} is lost: {error}") from error
+            raise self._lost(error) from error
         return len(text)
+
+    def _lost(self, error: RuntimeError) -> UnreachableError:
+        """uvloop may have closed its handle in a moment in which it tells nobody."""
+        return UnreachableError(f"the connection to {self._address} is lost: {error}")
 
     async def _welcome(self, socket: aiohttp.ClientWebSocketResponse, sent: int) -> Welcome:
         body = await self._answer(socket, sent)

@@ -301,6 +301,9 @@ class Node:
 
     async def _lead(self, controller: Controller) -> None:
         await controller.begin()
+        if not controller.leads:
+            # It was given up while it began, and another one may lead here.
+            raise FencedError("the leadership was over before it began")
         self._controller = controller
         self._leads(controller)
         await controller.run()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, cast
 
 from schemas.daemon.log_ring import LogRing
@@ -383,6 +384,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _lose_soon(self, error: RuntimeError) -> None:
         """uvloop has closed its handle in a moment in which it tells nobody."""
+        if self._transport is not None:
+            # If it has not, nobody else would.
+            with suppress(RuntimeError):
+                self._transport.abort()
         self._loop.call_soon(self.connection_lost, error)
 
     def _count(self, error: RunnelError) -> None:

@@ -135,7 +135,7 @@ class DataDir:
                 directory._write_identity(None)
             if cluster_uid is not None:
                 directory.record_cluster_uid(cluster_uid)
-            if directory.cluster_uid is None and directory.partition_uids():
+            if directory.cluster_uid is None and any(map(_is_uuid, directory.partition_uids())):
                 raise StorageFailedError(
                     f"{path / _IDENTITY} names no cluster but {path} holds partitions; restore the"
                     " file"

@@ -43,6 +43,8 @@ from schemas.objects.topic import Topic
 
 #: Leaders that move at once: each is a short pause for those who write.
 LEADERS_AT_ONCE: Final = 16
+#: How long one that was elected is waited for: an SPU whose disk hangs may never lead.
+TAKE_OVER_MS: Final = 30_000
 DONE: Final = RebalanceResolution.DONE
 _ENDED = (DONE, RebalanceResolution.PLANNED)
 
@@ -67,8 +69,6 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         lost = lost_newcomers(view, view.store.moving(), now_ms)
         reason = "replicas move" if lost is None else f"replicas move; {lost}"
         return _set(rebalance, RebalanceResolution.MOVING, reason, rebalance.status.left)
-    if not rebalance.spec.plan_only and _leaders_move(view):
-        return _set(rebalance, RebalanceResolution.MOVING, "leaders move", rebalance.status.left)
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
         return _planned(view, rebalance, plan)
@@ -149,15 +149,20 @@ def _waits(view: View, rebalance: Rebalance, now_ms: int) -> str | None:
     return None
 
 
-def _leaders_move(view: View) -> bool:
-    """Whether preferred leaders were elected that do not lead yet."""
-    return any(
-        is_taking_over(p.status)
+def _taking_over_until_ms(view: View, now_ms: int) -> int | None:
+    """Until when preferred leaders are waited for that were elected and do not lead yet; None if
+    there are none."""
+    elected = view.preferred_elections.by_partition
+    until = [
+        elected[p.uid][0] + TAKE_OVER_MS
+        for p in view.store.objects(Partition)
+        if is_taking_over(p.status)
         and not p.deleting
         and p.status.leader == p.spec.preferred_leader
         and p.status.leader in view.sessions
-        for p in view.store.objects(Partition)
-    )
+        and p.uid in elected
+    ]
+    return max((ms for ms in until if ms > now_ms), default=None)
 
 
 def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]:
@@ -243,6 +248,11 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
             *written,
             *_set(rebalance, RebalanceResolution.MOVING, "preferred leaders change", left),
         )
+    if (until_ms := _taking_over_until_ms(view, now_ms)) is not None:
+        # Each look would begin more elections than may be under way, or find that all is done.
+        wake = WakeAt(Key("Rebalance", rebalance.name), until_ms)
+        waits = _set(rebalance, RebalanceResolution.MOVING, "leaders move", rebalance.status.left)
+        return (wake, *waits)
     astray = [
         (partition, wish)
         for partition in view.store.objects(Partition)

@@ -111,14 +111,14 @@ def _lost_a_moment_ago(view: View, partition: Partition, now_ms: int) -> dict[in
 
 
 def _successor(view: View, partition: Partition, live: set[int], now_ms: int) -> int:
-    """Who leads instead of one that leaves: one that does not stop and reaches the live replicas,
+    """Who leads instead of one that leaves: one that reaches the live replicas and does not stop,
     of these the preferred leader, else the one that leads least."""
     able = [i for i in partition.spec.replicas if i in live]
     preferred = partition.spec.preferred_leader
 
-    def rank(spu_id: int) -> tuple[bool, int, bool, int, int]:
+    def rank(spu_id: int) -> tuple[int, bool, bool, int, int]:
         stops, apart = view.stops_until_ms(spu_id) > now_ms, cut_off_from(view, spu_id, live)
-        return stops, apart, spu_id != preferred, view.leading_count(spu_id), spu_id
+        return apart, stops, spu_id != preferred, view.leading_count(spu_id), spu_id
 
     return min(able, key=rank)
 

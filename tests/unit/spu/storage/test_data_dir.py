@@ -160,6 +160,9 @@ def test_given_partitions_of_a_cluster_that_the_directory_does_not_name_then_ope
     tmp_path: Path,
 ) -> None:
     DataDir.open(tmp_path, 1).close()
+    # As where that directory is a mount of its own.
+    (tmp_path / "partitions" / "lost+found").mkdir()
+    DataDir.open(tmp_path, 1).close()
     (tmp_path / "partitions" / UID).mkdir()
     with pytest.raises(StorageFailedError, match=r"names no cluster but .* holds partitions"):
         DataDir.open(tmp_path, 1)

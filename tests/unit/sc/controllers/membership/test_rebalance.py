@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from sc.controllers.actions import Action, BeginMove, Key, WritePartitionSpec, WriteStatus
-from sc.controllers.membership.rebalance import reconcile
+from sc.controllers.actions import (
+    Action,
+    BeginMove,
+    Key,
+    WakeAt,
+    WritePartitionSpec,
+    WriteStatus,
+)
+from sc.controllers.membership.rebalance import TAKE_OVER_MS, reconcile
 from sc.dispatch.affected import affected_keys
 from sc.dispatch.loop import note_election
 from sc.store.local_store import ObjectChanged
@@ -182,10 +189,19 @@ def taking_over(index: int, *replicas: int) -> Partition:
 
 def test_given_elections_are_under_way_then_neither_done_nor_the_next_ones() -> None:
     for other in led(1, 1, 2), led(1, 1, 2, leader=2):
-        view = seen(rebalance(leaders_only=True), taking_over(0, 2, 1), other)
-        (written,) = reconcile(view, KEY, NOW)
+        elected = taking_over(0, 2, 1)
+        view = seen(rebalance(leaders_only=True), elected, other)
+        view.preferred_elections.decided(2, elected.uid, TERM_1, NOW, 1)
+        wake, written = reconcile(view, KEY, NOW)
         status = status_in((written,))
         assert (status.resolution, status.reason) == (RebalanceResolution.MOVING, "leaders move")
+        # An SPU whose disk hangs does not hold it up for ever.
+        assert wake == WakeAt(KEY, NOW + TAKE_OVER_MS)
+        later = reconcile(view, KEY, NOW + TAKE_OVER_MS)
+        assert wake not in later
+        assert status_in(later).resolution is (
+            RebalanceResolution.DONE if other.status.leader == 1 else RebalanceResolution.MOVING
+        )
 
 
 def test_given_who_was_elected_is_gone_then_it_is_not_waited_for() -> None:

@@ -283,6 +283,17 @@ def test_given_the_preferred_leader_stops_then_another_one_takes_over() -> None:
     assert found.leader == 2
 
 
+def test_given_the_others_are_cut_off_then_a_move_waits_for_one_that_stops() -> None:
+    """One that does not reach a live replica commits nothing, and the leader may lead on."""
+    partition = moving((4, 2, 3), (1, 2, 3, 4), joining=(4,), leaving=(1,))
+    view = seen(partition, 1, 2, 3, 4)
+    view.sessions[2].stops_ms = NOW
+    view.sessions[3].unreachable = {4: unreachable_of(4)}
+    view.sessions[4].unreachable = {3: unreachable_of(3)}
+    waits = Waits("SPU 2, which is to lead, stops", NOW + STOPS_MS)
+    assert next_step(view, partition, 1, NOW) == waits
+
+
 def test_given_the_only_one_that_may_lead_stops_then_the_move_waits_until_it_is_gone() -> None:
     """It has just handed the partition over to the one that leaves."""
     view = seen(LEADER_GOES, 1, 4)
