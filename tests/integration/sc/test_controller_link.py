@@ -254,18 +254,23 @@ async def test_given_nobody_listens_then_the_link_names_the_address(unused_port:
         )
 
 
+@pytest.mark.parametrize(
+    ("of", "call"),
+    [(aiohttp.ClientSession, "_ws_connect"), (aiohttp.ClientWebSocketResponse, "send_str")],
+    ids=["as-it-connects", "as-it-sends"],
+)
 async def test_given_a_handle_that_is_closed_without_a_word_then_the_link_tries_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, of: type, call: str
 ) -> None:
-    send, failures = aiohttp.ClientWebSocketResponse.send_str, [RuntimeError("handler is closed")]
+    do, failures = getattr(of, call), [RuntimeError("handler is closed")]
 
-    async def send_later(socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
+    async def do_later(*arguments: Any, **options: Any) -> Any:
         if failures:
             # As uvloop's transport.
             raise failures.pop()
-        await send(socket, text)
+        return await do(*arguments, **options)
 
-    monkeypatch.setattr(aiohttp.ClientWebSocketResponse, "send_str", send_later)
+    monkeypatch.setattr(of, call, do_later)
     async with bench_of() as bench:
         bench.manager.register("spu-1", 1)
         async with SimulatedSpu(1, bench.address) as spu:

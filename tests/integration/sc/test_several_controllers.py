@@ -136,7 +136,8 @@ async def test_given_a_write_through_a_standby_then_it_is_answered_when_its_mirr
 
     monkeypatch.setattr(standby.mirror.feed, "applied", applied)
     _, answer = await standby.call("POST", "/v1/topics", manifest("Topic", "t", {}))
-    assert waited == [int(answer["metadata"]["resourceVersion"])]
+    # What it claims of streams waits for the mirror, too.
+    assert int(answer["metadata"]["resourceVersion"]) in waited
 
 
 async def test_given_a_request_that_was_passed_on_then_a_standby_does_not_pass_it_on_again(
@@ -367,6 +368,32 @@ async def test_given_spus_that_are_being_stopped_then_a_step_down_does_not_wait_
         finally:
             stopping.stopped.set()
         assert stopping.ended == 1
+
+
+async def test_given_a_leadership_that_is_given_up_as_it_begins_then_it_is_not_shown(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, given_up, shown = Controller.begin, list[Controller](), list[Controller]()
+
+    async def begin_late(controller: Controller) -> None:
+        await begin(controller)
+        if not given_up:
+            given_up.append(controller)
+            controller.end("as when the lease is lost")
+
+    run = Controller.run
+
+    async def run_and_show(controller: Controller) -> None:
+        shown.append(controller)
+        await run(controller)
+
+    monkeypatch.setattr(Controller, "begin", begin_late)
+    monkeypatch.setattr(Controller, "run", run_and_show)
+    async with running_node(kv) as only:
+        await leader_of([only])
+        assert given_up
+        assert shown == [only.controller]
+        assert only.controller is not given_up[0]
 
 
 async def test_given_a_task_that_does_not_end_then_the_sc_says_so_and_leads_again_without_it(

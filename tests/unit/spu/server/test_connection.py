@@ -52,6 +52,7 @@ async def test_given_a_handle_that_is_closed_without_a_word_then_the_connection_
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (closed, counters.connections, counters.bytes_out) == ([connection], 0, 0)
+    assert handle.abort.called, "if it is open, nobody else closes it"
     # Should it be told after all, nothing happens twice.
     connection.connection_lost(None)
     assert (len(closed), counters.connections) == (1, 0)
