@@ -41,6 +41,8 @@ def test_given_etcd_stands_still_then_said_so_and_nothing_is_elected(
         until(lambda: len(neighbours.read_at) > 100, "records flow")
         assert metrics(scene)["runnel_sc_kv_up"] == 1
         scene.command("create", "topic", "begun", "--replication-factor", "3")
+        # A topic may be ready before its last replica is live, and that replica joins later.
+        until(scene.is_whole, "the topic is replicated")
         decided = decisions(scene)
         etcd.pause()
         stopped = time.perf_counter()
