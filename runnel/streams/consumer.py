@@ -133,8 +133,10 @@ class StreamConsumer:
         self.current: Consumer | None = None
         self._ended: _Read | None = None
         self._started = False
-        self._starting: KeptWork[None] = KeptWork(f"open {stream}")
-        self._going_on: KeptWork[None] = KeptWork(f"next segments of {stream}")
+        # They only ask. A call applies what they found, so nothing changes between calls: another
+        # thread may ask for the position then.
+        self._starting: KeptWork[Callable[[], None]] = KeptWork(f"open {stream}")
+        self._going_on: KeptWork[Callable[[], None]] = KeptWork(f"next segments of {stream}")
         self._closed = False
         self._failure: BaseException | None = None
 
@@ -165,10 +167,12 @@ class StreamConsumer:
         InvalidRequestError for a cut that is no place in this stream."""
         self._require_open()
         if not self._started:
-            await self._starting.run(self._start)
+            begin = await self._starting.run(self._find_start)
             self._require_open()
+            if begin is not None and not self._started:
+                begin()
 
-    async def _start(self) -> None:
+    async def _find_start(self) -> Callable[[], None]:
         current = await self._queries.epoch(None)
         begin = await self._queries.frontier(self._start_at, current)
         stop = begin if self._stop_at == self._start_at else None
@@ -180,12 +184,16 @@ class StreamConsumer:
                 raise InvalidRequestError(
                     f"stop lies before start: {where}; give an earlier start or a later stop"
                 )
-        missing = {}
+        missing: dict[int, set[int]] = {}
         for one, offset in begin.cut.offsets.items():
             before = await self._predecessors(begin.segments[one]) if offset == NOT_BEGUN else ()
             missing[one] = {earlier.id for earlier in before if not begin.is_done(earlier)}
-        self._require_open()
-        self._started, self._uid, self._first, self._stop = True, current.uid, begin, stop
+        return partial(self._start, current.uid, begin, stop, missing)
+
+    def _start(
+        self, uid: str, begin: Frontier, stop: Frontier | None, missing: dict[int, set[int]]
+    ) -> None:
+        self._started, self._uid, self._first, self._stop = True, uid, begin, stop
         for one, segment in begin.segments.items():
             if stop is not None and not stop.holds(segment):
                 self._last[one] = NOT_BEGUN
@@ -210,9 +218,12 @@ class StreamConsumer:
                 await self.start()
                 while True:
                     # What was handed out before this call is processed.
-                    while self._ended is not None:
+                    while (ended := self._ended) is not None:
                         self._require_open()
-                        await self._going_on.run(partial(self._go_on_behind, self._ended))
+                        go_on = await self._going_on.run(partial(self._find_next, ended))
+                        self._require_open()
+                        if go_on is not None and self._ended is ended:
+                            go_on()
                     if self.exhausted:
                         return None
                     self._require_open()
@@ -342,8 +353,8 @@ class StreamConsumer:
         except BaseException as error:
             await self._queue.put(error)
 
-    async def _go_on_behind(self, ended: _Read) -> None:
-        """A segment is read: go on with its successors that wait for nothing else."""
+    async def _find_next(self, ended: _Read) -> Callable[[], None]:
+        """What to do when a segment is read."""
         segment = ended.segment
         if ended.gone is not None:
             await self._check_gone(segment)
@@ -360,10 +371,16 @@ class StreamConsumer:
             elif one.id not in self._future and one.id not in self._open:
                 before = await self._predecessors(one)
                 found.append(_Waiting(one, {earlier.id for earlier in before} - self._done))
-        self._require_open()
+        await ended.consumer.close()
+        return partial(self._go_on_behind, segment, bool(successors), found, beyond)
+
+    def _go_on_behind(
+        self, segment: Segment, has_successors: bool, found: list[_Waiting], beyond: list[Segment]
+    ) -> None:
+        """A segment is read: go on with its successors that wait for nothing else."""
         self._ended = None
         done = self._open.pop(segment.id)
-        if successors:
+        if has_successors:
             self._done.add(segment.id)
         else:
             self._last[segment.id] = done.position()
@@ -374,7 +391,6 @@ class StreamConsumer:
             if not waiting.missing:
                 del self._future[later]
                 self._begin(waiting.segment, 0)
-        await done.consumer.close()
 
     async def _check_gone(self, segment: Segment) -> None:
         """A segment was truncated away: nothing is lost to who has read all of it. Raises

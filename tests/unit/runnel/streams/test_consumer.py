@@ -465,6 +465,29 @@ async def test_given_polls_that_only_look_then_it_opens_and_goes_on_behind_a_sca
     assert len({number for number, _, _ in stream.opened}) == len(stream.opened)
 
 
+async def test_given_a_call_that_was_given_up_then_its_position_waits_for_the_next_call() -> None:
+    # The thread of a blocking consumer asks for the position while its loop works on.
+    stream = SlowStream(one_split().history, per_epoch=2, sealed=True)
+    consumer = stream.consumer()
+    assert await consumer.poll(0) is None
+    await asyncio.sleep(0.05)
+    assert stream.opened == []
+    with pytest.raises(InvalidRequestError, match="has no position before it is open"):
+        consumer.position()
+    for _ in stream.records[0]:
+        assert await consumer.poll(5)
+    before = consumer.position()
+    going_on: Any = consumer._going_on
+    while going_on._task is None:
+        assert await consumer.poll(0) is None
+    await asyncio.sleep(0.05)
+    assert going_on._task.done()
+    assert (consumer.position(), len(stream.opened)) == (before, 1)
+    assert await consumer.poll(5)
+    assert len(stream.opened) > 1
+    await consumer.close()
+
+
 async def test_given_a_block_that_is_cancelled_while_it_opens_then_nothing_is_read() -> None:
     stream = SlowStream(one_split().history, per_epoch=2, sealed=True)
     consumer = stream.consumer()
