@@ -149,15 +149,21 @@ class SpuSecrets:
         )
 
     async def pair_keys(self, spu_id: int, others: Iterable[int]) -> dict[int, str]:
-        """The keys of this SPU with those of the others that have a secret in force."""
+        """The keys of this SPU with those of the others that have a secret in force; none unless it
+        has one itself: the others get none for it, and would not know what it demands."""
         root: bytes | None = None
         keys: dict[int, str] = {}
+        if not await self._in_force(spu_id):
+            return keys
         for other in others:
-            found = await self._kv.get(self._keys.spu_secret(other))
-            if found is not None and self._decode(other, found).current is not None:
+            if await self._in_force(other):
                 root = root or await self._root()
                 keys[other] = pair_key(root, spu_id, other)
         return keys
+
+    async def _in_force(self, spu_id: int) -> bool:
+        found = await self._kv.get(self._keys.spu_secret(spu_id))
+        return found is not None and self._decode(spu_id, found).current is not None
 
     async def _root(self) -> bytes:
         """The secret from which the keys of all pairs are derived; made when it is first needed."""

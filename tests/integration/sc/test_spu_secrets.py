@@ -197,12 +197,8 @@ async def test_given_secrets_required_then_spus_without_one_are_turned_away(kv: 
         assert await connects(sc, await secret_of(sc, 1)) == "proven"
 
 
-async def test_given_both_proven_then_they_get_the_same_key_and_others_get_none(
-    sc: RunningSc, kv: KV
-) -> None:
-    await register(sc, 1, 2, 3)
-    secrets = {spu_id: await secret_of(sc, spu_id) for spu_id in (1, 2)}
-    await secret_of(sc, 3)  # It is not brought to the SPU.
+async def keys_of(sc: RunningSc, secrets: dict[int, str]) -> dict[int, dict[int, str | None]]:
+    """The keys that SPUs 1 to 3 get for each other, with these secrets in their files."""
     async with AsyncExitStack() as stack:
         spus = {}
         for spu_id in (1, 2, 3):
@@ -216,6 +212,33 @@ async def test_given_both_proven_then_they_get_the_same_key_and_others_get_none(
             await spu.session.request(FindPeers(spu_ids=(1, 2, 3)))
             await eventually(lambda spu=spu: len(spu.peers) == 1)
             keys[spu_id] = {peer.spu_id: peer.key for peer in spu.peers[0].peers}
+    return keys
+
+
+async def test_given_a_secret_that_is_not_in_force_yet_then_its_spu_and_its_peers_get_no_key(
+    sc: RunningSc, kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(sc, 1, 2, 3)
+    secrets = {spu_id: await secret_of(sc, spu_id) for spu_id in (1, 2, 3)}
+    for spu_id in (2, 3):
+        assert await connects(sc, secrets[spu_id], spu_id) == "proven"
+    with monkeypatch.context() as patch:
+        refuse_secrets(kv, patch, FULL)
+        keys = await keys_of(sc, secrets)
+    assert keys[1] == {1: None, 2: None, 3: None}
+    assert keys[2][1] is keys[3][1] is None
+    assert keys[2][3] == keys[3][2] is not None
+    keys = await keys_of(sc, secrets)
+    assert keys[1][2] == keys[2][1] is not None
+
+
+async def test_given_both_proven_then_they_get_the_same_key_and_others_get_none(
+    sc: RunningSc, kv: KV
+) -> None:
+    await register(sc, 1, 2, 3)
+    secrets = {spu_id: await secret_of(sc, spu_id) for spu_id in (1, 2)}
+    await secret_of(sc, 3)  # It is not brought to the SPU.
+    keys = await keys_of(sc, secrets)
     assert keys[1][2] == keys[2][1]
     assert keys[1][2] is not None
     assert keys[1][1] != keys[1][2] != keys[2][2]
