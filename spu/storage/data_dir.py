@@ -397,7 +397,7 @@ def _read_identity(path: Path) -> dict[str, Any] | None:
     try:
         identity = json.loads(file.read_bytes())
     except FileNotFoundError:
-        if any((path / "partitions").glob("*")):
+        if any(_is_uuid(found.name) for found in (path / "partitions").glob("*")):
             raise StorageFailedError(
                 f"{file} is missing but {path} holds partitions; restore the file"
             ) from None

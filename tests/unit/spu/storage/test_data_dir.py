@@ -159,10 +159,10 @@ def test_given_no_room_to_note_the_cluster_then_it_is_noted_later_and_no_replica
 def test_given_partitions_of_a_cluster_that_the_directory_does_not_name_then_open_refuses(
     tmp_path: Path,
 ) -> None:
-    DataDir.open(tmp_path, 1).close()
     # As where that directory is a mount of its own.
-    (tmp_path / "partitions" / "lost+found").mkdir()
-    DataDir.open(tmp_path, 1).close()
+    (tmp_path / "partitions" / "lost+found").mkdir(parents=True)
+    for _ in range(2):
+        DataDir.open(tmp_path, 1).close()
     (tmp_path / "partitions" / UID).mkdir()
     with pytest.raises(StorageFailedError, match=r"names no cluster but .* holds partitions"):
         DataDir.open(tmp_path, 1)
