@@ -15,6 +15,7 @@ and unpacks.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -53,6 +54,8 @@ _RECEIVE_BYTES: Final = 64 << 10
 #: that are silent for minutes.
 PING_EVERY_S: Final = 60.0
 _MAX_CORRELATION: Final = (1 << 32) - 1
+#: For the socket to be gone, once it is closed.
+_CLOSE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,10 @@ class SpuConnection(asyncio.BufferedProtocol):
         """Close, and wait until the socket is gone."""
         self.abort()
         if self._transport is not None:
-            await self._closed.wait()
+            # uvloop may have closed its handle in a moment in which it tells nobody.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._closed.wait()
 
     # Called by the event loop
 
@@ -328,7 +334,10 @@ class SpuConnection(asyncio.BufferedProtocol):
         try:
             transport.writelines(frame)
         except RuntimeError as error:
-            # uvloop may have closed its handle in a moment in which it tells nobody.
+            # uvloop may have closed its handle in a moment in which it tells nobody. If it has not,
+            # nobody else would.
+            with suppress(RuntimeError):
+                transport.abort()
             self._loop.call_soon(self.connection_lost, error)
 
     def _next_correlation(self) -> int:

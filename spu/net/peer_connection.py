@@ -18,6 +18,7 @@ import hmac
 import secrets
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol, cast
 
@@ -353,7 +354,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             else:
                 self._transport.writelines(frame)
         except RuntimeError as error:
-            # uvloop may have closed its handle in a moment in which it tells nobody.
+            # uvloop may have closed its handle in a moment in which it tells nobody. If it has not,
+            # nobody else would.
+            with suppress(RuntimeError):
+                self._transport.abort()
             self._loop.call_soon(self.connection_lost, error)
 
 

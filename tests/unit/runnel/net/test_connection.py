@@ -83,7 +83,7 @@ async def test_given_the_peer_goes_away_then_calls_fail_and_name_the_address(
         await connection.request(Api.LIST_OFFSETS, LIST, timeout_s=5)
 
 
-@pytest.mark.parametrize("use", ["a-call", "a-post", "a-word"])
+@pytest.mark.parametrize("use", ["a-call", "a-post", "a-word", "nothing"])
 async def test_given_a_handle_that_is_closed_without_a_word_then_the_connection_is_lost(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
@@ -94,18 +94,23 @@ async def test_given_a_handle_that_is_closed_without_a_word_then_the_connection_
     # As uvloop's transport then.
     handle.writelines.side_effect = RuntimeError("the handler is closed")
     monkeypatch.setattr(connection, "_transport", handle)
+    monkeypatch.setattr("runnel.net.connection._CLOSE_S", 0.01)
     match use:
         case "a-call":
             with pytest.raises(UnreachableError, match="the handler is closed"):
                 await connection.request(Api.LIST_OFFSETS, LIST, timeout_s=5)
         case "a-post":
             await connection.post(Api.CREDIT, b"", timeout_s=5)
-        case _:
+        case "a-word":
             connection.tell(Api.CREDIT, b"")
-    await asyncio.sleep(0)
-    assert not connection.usable
+    if use != "nothing":
+        await asyncio.sleep(0)
+        assert not connection.usable
+        handle.abort.assert_called_once_with()
     # It need not be told once more that it is gone.
-    await connection.close()
+    async with asyncio.timeout(10):
+        await connection.close()
+    assert not connection.usable
     real.close()
 
 

@@ -57,6 +57,8 @@ async def test_given_a_handle_that_is_closed_without_a_word_then_the_connection_
         def close(self) -> None:
             pass
 
+        abort = close
+
     real = connection._transport
     monkeypatch.setattr(connection, "_transport", Closed())
     connection.end(UnreachableError("no greeting came"))
