@@ -3,8 +3,8 @@
 What is to move follows from where replicas are, so nothing is stored of a plan: whoever takes over
 goes on, and an SPU that comes or goes in between changes what is left. Moves go in rounds: as many
 as may move at once (`budget`), and when all of them have ended, the next are planned. Elections of
-leaders go the same way, and it is done when the leaders of the last round lead. One rebalance works
-at a time, the first by name.
+leaders go the same way, and it is done when the leaders of the last round lead, or have not for
+`TAKE_OVER_MS`. One rebalance works at a time, the first by name.
 
 Partitions stay where they are whose rows a topic's owner wrote, that have no leader, or that move
 for another reason; they count all the same.
@@ -184,14 +184,18 @@ def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]
 
 
 def _balanced(view: View) -> str:
-    """That all is balanced, and how many partitions their preferred leaders cannot lead now."""
-    left = sum(
-        is_led(p.status) and p.status.leader != p.spec.preferred_leader and not p.deleting
-        for p in view.store.objects(Partition)
+    """That all is balanced, and how many partitions their preferred leaders do not lead."""
+    partitions = [p for p in view.store.objects(Partition) if not p.deleting]
+    left = sum(is_led(p.status) and p.status.leader != p.spec.preferred_leader for p in partitions)
+    waiting = sum(
+        is_taking_over(p.status) and p.status.leader == p.spec.preferred_leader for p in partitions
     )
-    if not left:
-        return "all is balanced"
-    return f"all is balanced, but {_partitions(left)} cannot be led by the preferred leader now"
+    but = []
+    if left:
+        but.append(f"{_partitions(left)} cannot be led by the preferred leader now")
+    if waiting:
+        but.append(f"the leaders elected for {_partitions(waiting)} do not lead yet")
+    return f"all is balanced, but {' and '.join(but)}" if but else "all is balanced"
 
 
 def _counts(plan: Plan) -> str:

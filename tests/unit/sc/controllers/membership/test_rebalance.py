@@ -199,9 +199,14 @@ def test_given_elections_are_under_way_then_neither_done_nor_the_next_ones() -> 
         assert wake == WakeAt(KEY, NOW + TAKE_OVER_MS)
         later = reconcile(view, KEY, NOW + TAKE_OVER_MS)
         assert wake not in later
-        assert status_in(later).resolution is (
-            RebalanceResolution.DONE if other.status.leader == 1 else RebalanceResolution.MOVING
-        )
+        status = status_in(later)
+        if other.status.leader == 1:
+            assert status.resolution is RebalanceResolution.DONE
+            assert status.reason == (
+                "all is balanced, but the leaders elected for 1 partition do not lead yet"
+            )
+        else:
+            assert status.resolution is RebalanceResolution.MOVING
 
 
 def test_given_who_was_elected_is_gone_then_it_is_not_waited_for() -> None:
