@@ -23,8 +23,8 @@ class KeptWork(Generic[T]):
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
         """Wait for what was begun by an earlier call that did not see its outcome, else begin
-        ``work``. Gives its result, or raises its error, to whoever comes first; None if it was
-        cancelled.
+        ``work``. Gives its result, or raises its error, to all that wait, or to the next caller if
+        nobody did; None if it was cancelled.
         """
         if self._task is None:
             self._task = asyncio.create_task(work(), name=self._name)

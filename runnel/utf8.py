@@ -19,13 +19,13 @@ def as_utf8(what: str, text: str) -> bytes:
 
 def half_of_a_character(error: UnicodeEncodeError) -> str:
     """What is wrong, in words that can be printed."""
-    half = printable(error.object[error.start : error.end])
+    half = without_halves(error.object[error.start : error.end])
     return (
         f"'{half}' is half of a character, which UTF-8 cannot express; replace it:"
         " text.encode(errors='replace').decode()"
     )
 
 
-def printable(text: str) -> str:
+def without_halves(text: str) -> str:
     """Text with halves of characters escaped: those can be in a Python text, but not printed."""
     return text.encode(errors="backslashreplace").decode()

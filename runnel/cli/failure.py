@@ -39,7 +39,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_CONFLICT = 4
-EXIT_UNREACHABLE = 5
+EXIT_NOT_NOW = 5
 EXIT_INTERRUPTED = 130
 
 
@@ -61,7 +61,7 @@ def exit_code(error: BaseException) -> int:
         case ConflictError() | FencedError():
             return EXIT_CONFLICT
         case RetryableError():
-            return EXIT_UNREACHABLE
+            return EXIT_NOT_NOW
         case BaseExceptionGroup():
             return max(exit_code(inner) for inner in error.exceptions)
         case _:

@@ -10,7 +10,7 @@ import typer
 import runnel
 from runnel.admin.http import ScClient
 from runnel.cli.arguments import ScOption, TableOutputOption
-from runnel.cli.failure import EXIT_UNREACHABLE, warn
+from runnel.cli.failure import EXIT_NOT_NOW, warn
 from runnel.cli.objects.events import ask_sc, detail
 from runnel.cli.render import TableOutput
 from runnel.logs.events import ObjectEvent
@@ -76,7 +76,7 @@ def trace(
     elif found.steps:
         print(f"sent as trace {trace_id(cause)}")
     if found.away:
-        raise typer.Exit(EXIT_UNREACHABLE)
+        raise typer.Exit(EXIT_NOT_NOW)
 
 
 def _print(found: Trace, output: TableOutput) -> None:

@@ -1,5 +1,5 @@
 """The blocking facade of a consumer. One thread at a time reads from it (`OneReader`); any thread
-may close it, or ask for its position and metrics.
+may close it, commit offsets that it names, or ask for its position and metrics.
 
 A chunk that has arrived is taken without a call to the loop.
 """

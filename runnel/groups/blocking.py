@@ -23,8 +23,8 @@ from schemas.clock import boottime_s
 
 class GroupReader:
     """Iterates over the records of the segments that it has; see `runnel.groups.reader`. Use it
-    with ``with``, whose end gives the segments to others at once: one whose loop was left keeps
-    them until its group or client ends. One thread at a time reads from it; any may close it."""
+    with ``with``, whose end gives the segments to others at once: a reader whose loop was left
+    keeps them until its group or client is closed. One thread at a time reads from it; any may close it."""
 
     def __init__(self, thread: LoopThread, inner: reader.GroupReader) -> None:
         self._thread = thread
@@ -151,7 +151,8 @@ class ReaderGroup:
         timeout: float | None = None,
         settings: ConsumerSettings | None = None,
     ) -> GroupReader:
-        """A reader, by default with a name of its own: ``for record in group.reader(): …``."""
+        """A reader, by default with a name of its own: ``for record in group.reader(): …``. Use
+        ``with`` if the program goes on after the loop."""
 
         async def opened() -> reader.GroupReader:
             return self._inner.reader(name, timeout=timeout, settings=settings)

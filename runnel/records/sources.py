@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from runnel.records.converters import mapping_of
-from runnel.utf8 import as_utf8, half_of_a_character, printable
+from runnel.utf8 import as_utf8, half_of_a_character, without_halves
 from schemas.errors import InvalidRequestError
 
 _TAKEN: Final = (
@@ -94,14 +94,14 @@ def _why_not(data: Any, error: Exception) -> str:
 
 def _check_name(name: str) -> None:
     """Raise InvalidRequestError for a column's name that is not Unicode."""
-    as_utf8(f"the name of column {printable(name)}", name)
+    as_utf8(f"the name of column {without_halves(name)}", name)
 
 
 def _reason(error: Exception) -> str:
     """What Arrow found wrong with a column, in words that can be printed."""
     if isinstance(error, UnicodeEncodeError):
         return half_of_a_character(error)
-    said = printable(". ".join(map(str, error.args)))
+    said = without_halves(". ".join(map(str, error.args)))
     if isinstance(error, OverflowError):
         return f"{said}: numbers have 64 bits; make it a decimal.Decimal, or text"
     return said

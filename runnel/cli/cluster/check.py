@@ -10,7 +10,7 @@ import json
 import typer
 
 from runnel.cli.arguments import ScOption, TableOutputOption
-from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
+from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_NOT_NOW
 from runnel.cli.render import TableOutput, print_rows
 from runnel.contexts import default_sc
 from runnel.net.address import parse_addresses
@@ -42,5 +42,5 @@ def check(
             ["CHECK", "RESULT", "DETAIL"], [[c.check, str(c.result), c.detail] for c in checks]
         )
     if not answered:
-        raise typer.Exit(EXIT_UNREACHABLE)
+        raise typer.Exit(EXIT_NOT_NOW)
     raise typer.Exit(EXIT_FAILED if worst is Result.FAILED else EXIT_OK)

@@ -14,7 +14,7 @@ import typer
 
 from runnel.cli.arguments import ScOption
 from runnel.cli.connection import who
-from runnel.cli.failure import EXIT_UNREACHABLE, say, warn
+from runnel.cli.failure import EXIT_NOT_NOW, say, warn
 from runnel.contexts import default_sc, load_contexts, runnel_home
 from runnel.net.address import Address, parse_addresses
 from schemas.objects.quantities import readable_size
@@ -75,7 +75,7 @@ def diagnostics(
     say(f"{len(archive.kept)} files, {size}; {len(archive.missing)} missing, see README.md inside")
     print(file)
     if answered.away:
-        raise typer.Exit(EXIT_UNREACHABLE)
+        raise typer.Exit(EXIT_NOT_NOW)
 
 
 async def _check(addresses: Sequence[Address]) -> list[Mapping[str, str]]:

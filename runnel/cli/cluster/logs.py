@@ -21,7 +21,7 @@ from runnel import environment
 from runnel.cli.arguments import ScOption, TableOutputOption
 from runnel.cli.cluster.local import local_cluster
 from runnel.cli.context_option import data_dir_of_context
-from runnel.cli.failure import EXIT_UNREACHABLE, say, warn
+from runnel.cli.failure import EXIT_NOT_NOW, say, warn
 from runnel.cli.render import TableOutput
 from runnel.cli.times import parse_since
 from runnel.contexts import default_sc
@@ -126,7 +126,7 @@ def logs(
         _print_files(cluster, None, DEFAULT_LINES if lines is None else lines, follow=follow)
         complete = False
     if not complete:
-        raise typer.Exit(EXIT_UNREACHABLE)
+        raise typer.Exit(EXIT_NOT_NOW)
 
 
 def _print_lines(

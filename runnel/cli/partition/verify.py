@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.connection import who
-from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, stderr
+from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_NOT_NOW, stderr
 from runnel.cli.render import TableOutput, print_rows
 from runnel.contexts import default_sc
 from runnel.local.offline_admin import verify_logs
@@ -63,7 +63,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
     """1 where anything is damaged or differs, else 5 where a replica could not be asked, else 0."""
     if Verdict.DAMAGED in verdicts or Verdict.DIFFERS in verdicts:
         return EXIT_FAILED
-    return EXIT_UNREACHABLE if Verdict.UNCHECKED in verdicts else EXIT_OK
+    return EXIT_NOT_NOW if Verdict.UNCHECKED in verdicts else EXIT_OK
 
 
 def print_results(results: Sequence[PartitionResult]) -> None:

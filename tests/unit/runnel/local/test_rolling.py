@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from runnel.admin.one_shot import OneShotCalls
-from runnel.cli.failure import EXIT_FAILED, EXIT_UNREACHABLE, exit_code
+from runnel.cli.failure import EXIT_FAILED, EXIT_NOT_NOW, exit_code
 from runnel.local import rolling
 from runnel.local.rolling import order_of, require_kv, restart_spus
 from runnel.local.state import DataDirectory, SpuProcess
@@ -45,7 +45,7 @@ def health(error: RunnelError | None) -> dict[str, OneShotCalls]:
     [
         (
             NotReadyError("the SC has not reached its KV for 12 s", kvAwayMs=12_000),
-            EXIT_UNREACHABLE,
+            EXIT_NOT_NOW,
         ),
         (NotReadyError("etcd is full", kvUnwritable=True), EXIT_FAILED),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runnel.cli.failure import EXIT_UNREACHABLE
+from runnel.cli.failure import EXIT_NOT_NOW
 from runnel.cli.partition import offsets
 from tests.unit.runnel.cli.conftest import CommandLine
 from tests.unit.runnel.fake_spu import FakeSpu
@@ -24,7 +24,7 @@ def test_given_an_sc_that_knows_why_then_it_says_so_soon(command: CommandLine) -
     command.sc.led_reason = WHY
     command.sc.add_partition("orders", writable=False, reason=WHY)
     done = command("topic", "offsets", "orders")
-    assert (done.code, done.out) == (EXIT_UNREACHABLE, "")
+    assert (done.code, done.out) == (EXIT_NOT_NOW, "")
     assert "gave up on orders/0 after 0.05 s" in done.err
     assert done.err.endswith(f"The SC says of the partition: {WHY}\n")
 
