@@ -19,9 +19,10 @@ COUNTS: Final = {"--kills": 6, "--stops": 4, "--step-downs": 12, "--ends": 8, "-
 
 
 def test_given_thirty_takeovers_then_no_record_is_lost_and_nobody_is_elected_for_them() -> None:
-    """The benchmark's own run, with a short lease: its figures are printed, not judged."""
+    """The benchmark's own run: its figures are printed, not judged. The lease is shorter than the
+    default, and long enough for a renewal on a machine with other work."""
     counts = [word for name, count in COUNTS.items() for word in (name, str(count))]
-    command = [sys.executable, "-m", "benchmarks.takeovers", "--json", "--lease", "2s", *counts]
+    command = [sys.executable, "-m", "benchmarks.takeovers", "--json", "--lease", "4s", *counts]
     environment = {**os.environ, "RUNNEL_ETCD": str(require_etcd())}
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=580, env=environment

@@ -27,7 +27,7 @@ LEASE_S = 6.0
 #: In all.
 STOPPED_S = 20.0
 SLACK_S = 3.0
-MAX_GAP_S = 3.0
+MAX_GAP_S = 5.0
 
 
 def test_given_etcd_stands_still_then_said_so_and_nothing_is_elected(
@@ -50,9 +50,8 @@ def test_given_etcd_stands_still_then_said_so_and_nothing_is_elected(
         in_metrics_s = time.perf_counter() - stopped
         assert health(scene.exposed.sc) == 200, "a short absence is no alarm"
         # Another SC may lead when the lease is over, so this one must not speak any more.
-        until(lambda: metrics(scene)["runnel_sc_spu_sessions"] == 0, "the SPUs are let go", LEASE_S)
+        until(lambda: has_let_go(scene), "the SPUs are let go", LEASE_S + SLACK_S)
         let_go_s = time.perf_counter() - stopped
-        assert metrics(scene)["runnel_sc_leads"] == 0
         until(lambda: health(scene.exposed.sc) == 503, "/health says so", AWAY_S + SLACK_S)
         in_health_s = time.perf_counter() - stopped
         # /health counts from the last question that was answered, a moment earlier.
@@ -103,6 +102,12 @@ def decisions(scene: Scene) -> dict[str, object]:
         "recovery": (cluster["recovering"], cluster["recovery"]),
         **{name: [one.get(k) for k in ("leader", "term", "lrs")] for name, one in found.items()},
     }
+
+
+def has_let_go(scene: Scene) -> bool:
+    """Whether the SC leads no longer. It ends the sessions first."""
+    found = metrics(scene)
+    return found["runnel_sc_spu_sessions"] == found["runnel_sc_leads"] == 0
 
 
 def metrics(scene: Scene) -> dict[str, float]:

@@ -4,6 +4,7 @@ record is read, each key in its order, and a reset to a checkpoint replays what 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -217,7 +218,7 @@ def _trouble(fleet: Fleet, readers: Readers, source: str) -> None:
 def _scale(fleet: Fleet, source: str, segments: int) -> None:
     """Have the stream scaled, however often an SC that is killed does not answer."""
     while "/" in source:
-        words = ("stream", "scale", source, "--segments", str(segments), "--timeout", "100s")
+        words = ("stream", "scale", source, "--segments", str(segments), "--timeout", "80s")
         if fleet.command.run(*words).returncode == 0:
             return
         time.sleep(0.5)
@@ -227,7 +228,7 @@ def _all_owned(command: Command, readers: int) -> bool:
     found = command.run("group", "describe", GROUP, "-o", "json")
     if found.returncode:
         return False
-    group = command.json("group", "describe", GROUP)
+    group = json.loads(found.stdout)
     owners = Counter(one["reader"] for one in group["segments"])
     even = not owners or max(owners.values()) - min(owners.values()) <= 1
     return len(group["readers"]) == readers and None not in owners and even

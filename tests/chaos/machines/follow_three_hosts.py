@@ -120,6 +120,8 @@ class ThreeHosts:
         for number in (1, 2, 3):
             follower.step(f"online {number}", on_host(number, self.wait))
         follower.step("records", self.records)
+        # The last replica may join after the topic is writable.
+        follower.until("host-1", "runnel cluster check | grep 'all with a leader'")
         self.lose_one_host_after_the_other(follower)
         self.replace_a_host(follower)
 

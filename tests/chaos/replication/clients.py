@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import runnel as library
 from runnel.records.record import RecordMetadata
-from schemas.errors import RunnelError
+from schemas.errors import InvalidRequestError, RunnelError
 
 TOPIC = "chaos"
 KEYS = 30
@@ -88,6 +88,7 @@ class Following(threading.Thread):
         self.read: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.count = 0
         self.error: BaseException | None = None
+        self._over = False
         self._cluster = library.connect(address)
         self._consumer = self._cluster.consumer(TOPIC, start="earliest")
 
@@ -96,11 +97,17 @@ class Following(threading.Thread):
             for record in self._consumer:
                 self.read[record.partition].append((record.offset, int(record.value or b"")))
                 self.count += 1
+        except InvalidRequestError as error:
+            # A consumer that was not waiting when it was closed says so.
+            if not self._over:
+                self.error = error
+                raise
         except BaseException as error:
             self.error = error
             raise
 
     def stop(self) -> None:
+        self._over = True
         self._consumer.close()
         self.join(60)
         self._cluster.close()

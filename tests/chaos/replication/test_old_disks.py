@@ -43,7 +43,8 @@ def directory(fleet: Fleet, spu: int) -> Path:
 def copy_of(fleet: Fleet, spu: int) -> Path:
     """A copy of an SPU's directory as it is now, while the SPU runs."""
     copy = fleet.home / f"copy-{spu}"
-    shutil.copytree(directory(fleet, spu), copy)
+    unfinished = shutil.ignore_patterns("*.unfinished")
+    shutil.copytree(directory(fleet, spu), copy, ignore=unfinished)
     return copy
 
 
@@ -128,6 +129,7 @@ def test_given_the_leaders_disk_is_old_then_nothing_acknowledged_is_lost(
     fleet.until(lambda: producing.count > RATE, "the producer begins")
     age = happens(fleet, leader)
     time.sleep(OLD_S)
+    fleet.until(lambda: fleet.is_whole(TOPIC), "all replicas are live")
     before = storage_ids(fleet)
     stop_all(fleet, how)
     old = age()

@@ -126,6 +126,17 @@ def ends_of(cluster: runnel.Cluster, topic: str) -> list[int | None]:
     return [one.status.sealed_offset for one in found if isinstance(one, Partition)]
 
 
+def _seal(cluster: runnel.Cluster, topic: str) -> None:
+    """Again if the SC was gone before it was asked at all."""
+    while True:
+        try:
+            cluster.seal(topic, ENDS_S)
+        except runnel.UnreachableError:
+            time.sleep(0.2)
+        else:
+            return
+
+
 def test_given_faults_while_a_topic_is_sealed_then_nothing_is_lost_and_nothing_follows(
     fleet: Fleet,
 ) -> None:
@@ -138,10 +149,10 @@ def test_given_faults_while_a_topic_is_sealed_then_nothing_is_lost_and_nothing_f
             writing, following = Writing(fleet.address, topic), Following(fleet.address, topic)
             for thread in (writing, following):
                 thread.start()
-            time.sleep(1.0)
+            fleet.until(lambda w=writing: len(w.acknowledged) > 100, "records are acknowledged")  # type: ignore[misc]
             # The order to seal is on its way when the fault comes, or comes to a leader that is
             # gone.
-            sealing = threading.Thread(target=cluster.seal, args=(topic, ENDS_S), daemon=True)
+            sealing = threading.Thread(target=_seal, args=(cluster, topic), daemon=True)
             if number % 2:
                 sealing.start()
                 end = begin(fleet, topic)

@@ -59,11 +59,11 @@ def slowly(begun: Path, seconds: float = 0.1) -> Callable[[Iterator[Any]], Itera
 class Scan:
     """Keys of a DataFrame, read in a thread; ``done`` gives them, or raises what Spark raised."""
 
-    def __init__(self, frame: DataFrame, begun: Path) -> None:
+    def __init__(self, frame: DataFrame, begun: Path, seconds: float = 0.1) -> None:
         self._begun = begun
         self._found: list[bytes] = []
         self._error: BaseException | None = None
-        self._frame = frame.select("key").mapInArrow(slowly(begun), "key binary")
+        self._frame = frame.select("key").mapInArrow(slowly(begun, seconds), "key binary")
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

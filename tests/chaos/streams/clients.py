@@ -72,8 +72,8 @@ class Reading(threading.Thread):
         try:
             with runnel.connect(self._address) as cluster:
                 while True:
-                    begun = time.monotonic()
                     with _opened(cluster, self._stream, start) as consumer:
+                        begun = time.monotonic()
                         for record in consumer:
                             self._note(record)
                             if self._resumes and time.monotonic() > begun + RESUMES_S:
@@ -113,6 +113,6 @@ def until_done(command: Command, *words: str) -> None:
     """Have the stream changed, however often an SC that is killed does not answer."""
     deadline = time.monotonic() + ENDS_S
     while time.monotonic() < deadline:
-        if command.run("stream", *words, "--timeout", "100s").returncode == 0:
+        if command.run("stream", *words, "--timeout", "80s").returncode == 0:
             return
         time.sleep(0.5)

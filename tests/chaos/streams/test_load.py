@@ -141,7 +141,7 @@ spec:
     # Nothing of the first segments is left.
     gone = set(first.offsets)
     fleet.until(lambda: not gone & set(begins().offsets), "what the group has read is removed")
-    fleet.command("stream", "seal", NAME, "--yes", "--timeout", f"{ENDS_S:g}s")
+    fleet.command("stream", "seal", NAME, "--yes", "--timeout", "80s")
     reading.join(ENDS_S)
     assert not reading.is_alive(), "the group ends with its stream"
     assert not reading.failed

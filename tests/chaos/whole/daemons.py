@@ -11,7 +11,7 @@ from tests.chaos.whole.plan import Kind
 NO_ROOM: Final = "No space left on device"
 """What the last line of an SPU says that cannot run without room on its disk."""
 DISK: Final = frozenset({Kind.SHORT_OF_ROOM.value, Kind.FULL.value})
-NOTICED_S: Final = 3.0
+NOTICED_S: Final = 10.0
 """So long after a disk has room again, an SPU that had found none may still be about to end."""
 
 

@@ -388,7 +388,7 @@ def test_given_a_kind_of_fault_that_never_had_force_then_the_run_has_failed(
         (ended("spu@a", 1.5), True),
         # It noticed before there was room again.
         (ended("spu@a", 4.0), True),
-        (ended("spu@a", 7.0), False),
+        (ended("spu@a", 14.0), False),
         (ended("spu@a", 0.5), False),
         (ended("spu@b", 2.0), False),
         (ended("spu@a", 2.0, "MemoryError"), False),
