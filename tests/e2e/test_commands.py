@@ -200,8 +200,8 @@ def test_sc_not_reachable_is_exit_code_5(cluster: Command) -> None:
 def test_wait_times_out_with_exit_code_5_and_says_what_is(cluster: Command) -> None:
     missing = "replicationFactor 3 needs 3 online SPUs; 2 of 2 registered are online"
     lonely = ("create", "topic", "lonely", "--replication-factor", "3")
-    said = cluster.fails(*lonely, "--timeout", "1s", code=5)
-    assert f"is not provisioned after 1 s; it is insufficientResources: {missing}" in said
+    said = cluster.fails(*lonely, "--timeout", "3s", code=5)
+    assert f"is not provisioned after 3 s; it is insufficientResources: {missing}" in said
     said = cluster.fails(
         "wait", "topic", "lonely", "--for", "provisioned", "--timeout", "1s", code=5
     )
@@ -330,7 +330,7 @@ def test_tail_offset_partition_and_count(cluster: Command) -> None:
     assert cluster("consume", "cut", "-B", "--until", "-1h") == ""
     assert cluster("consume", "cut", "-B", "--until", "2999-01-01").count("\n") == 100
     assert cluster("consume", "cut", "--tail", "3", "--until", "2999-01-01").splitlines() == tail
-    assert cluster("consume", "cut", "-B", "--timeout", "500ms").count("\n") == 100
+    assert cluster("consume", "cut", "-B", "--timeout", "3s").count("\n") == 100
     assert cluster("consume", "cut", "--tail", "3", "--timeout", "500ms").splitlines() == tail
     assert "partitions 0 to 2" in cluster.fails("consume", "cut", "--partition", "3", code=2)
 

@@ -83,7 +83,7 @@ def test_what_cannot_move_is_said(runnel: Command) -> None:
     assert "orders-0 needs 1 SPU, and no other is online: add SPUs" in said
     assert "runnel spu drain spu-0 --cancel" in said
     runnel("spu", "drain", "spu-0", "--cancel")
-    assert runnel.json("get", "spu", "spu-0")["status"]["resolution"] == "online"
+    runnel("wait", "spu", "spu-0", "--for", "online")
     runnel("scale", "topic", "orders", "--replication-factor", "2")
     until_explained(runnel, "topic", "orders")
     said = runnel.fails("wait", "topic", "orders", "--for", "settled", "--timeout", "1", code=5)

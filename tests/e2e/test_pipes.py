@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -183,6 +184,8 @@ def waiting(cluster: Command, *arguments: str) -> str:
 def unplaced(cluster: Command) -> Iterator[str]:
     """A topic that no two SPUs can hold."""
     cluster("create", "topic", "rf9", "--replication-factor", "9", "--no-wait")
+    while "insufficientResources" not in cluster("get", "topic", "rf9"):
+        time.sleep(0.1)
     yield "rf9"
     cluster("delete", "topic", "rf9")
 

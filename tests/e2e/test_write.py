@@ -25,7 +25,7 @@ def test_a_frame_is_written_in_one_line(cluster: Command) -> None:
 def test_a_topic_that_cannot_be_placed_is_named(cluster: Command) -> None:
     with runnel.connect(cluster.sc) as connected:
         with pytest.raises(runnel.DeadlineExceededError) as caught:
-            connected.write("placeless", {"id": [1]}, replication_factor=30, timeout=0.5)
+            connected.write("placeless", {"id": [1]}, replication_factor=30, timeout=3.0)
         connected.delete("topic", "placeless")
     assert caught.value.message.startswith(
         "nothing was written; topic 'placeless' was created and stays. topic 'placeless'"

@@ -31,10 +31,10 @@ class Leases(StoreTests):
         await put(kv, "a", b"1", lease)
         await put(kv, "c", b"1", other)
         before = await put(kv, "d")
-        await self.advance(kv, 2)
+        await self.advance(kv, 1)
         assert await keys(kv) == ["a", "b", "c", "d"]
         async with kv.watch("", before + 1) as watch:
-            await self.advance(kv, 2)
+            await self.advance(kv, 3)
             (batch,) = await take(watch, 1)
         assert batch.revision == before + 1 == await kv.revision()
         assert [event.key for event in batch.events if isinstance(event, DeleteEvent)] == ["a", "b"]
@@ -47,8 +47,8 @@ class Leases(StoreTests):
     async def test_given_keep_alive_then_lease_lives_on(self, kv: KV) -> None:
         lease = await kv.lease_grant(3_000)
         await put(kv, "a", b"", lease)
-        for _ in range(3):
-            await self.advance(kv, 2)
+        for _ in range(4):
+            await self.advance(kv, 1)
             assert await kv.lease_keep_alive(lease) >= 3_000
         assert await keys(kv) == ["a"]
         await self.advance(kv, 4)

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from sc.kv.interface import KV, DeleteEvent, DeletePrefix, Put, PutEvent, range_all
-from schemas.errors import CompactedError, UnreachableError
+from schemas.errors import CompactedError, DeadlineExceededError, UnreachableError
 from tests.polling import eventually
 
 from .etcd_server import Member, require_client, require_etcd, single_member
@@ -315,7 +315,7 @@ async def test_given_watch_when_etcd_is_gone_then_it_says_so_and_can_go_on(
         async def written() -> bool:
             try:
                 await put(kv, "a")
-            except UnreachableError:
+            except (UnreachableError, DeadlineExceededError):
                 return False
             return True
 

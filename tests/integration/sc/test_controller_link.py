@@ -473,8 +473,8 @@ async def test_given_an_sc_that_stands_still_in_a_greeting_then_others_are_asked
 async def test_given_a_line_that_takes_little_at_a_time_then_a_greeting_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "ANSWER_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(client, "SILENT_S", 1.0)
+    monkeypatch.setattr(client, "ANSWER_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(client, "SILENT_S", 2.0)
     left = iter(range(1_000_000, 0, -1))
     monkeypatch.setattr(client, "undelivered", lambda _socket: next(left))
     monkeypatch.setattr(client, "LOOK_S", 0.05)
@@ -482,7 +482,7 @@ async def test_given_a_line_that_takes_little_at_a_time_then_a_greeting_goes_on(
         bench.events.gate.clear()
         async with SimulatedSpu(1, bench.address) as spu:
             await bench.events.checking.wait()
-            await asyncio.sleep(1.8)
+            await asyncio.sleep(2.5)
             bench.events.gate.set()
             await eventually(lambda: spu.link.trouble is None)
         assert bench.events.checks == 1

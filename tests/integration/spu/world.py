@@ -314,7 +314,7 @@ class World:
             len(cluster.spus) == SPUS
             and cluster.replica(cluster.leader).is_serving
             and all(self._is_fit(spu) for spu in cluster.spus)
-            and len(self.acknowledged) > 0
+            and len(self.acknowledged) > 10
         )
 
     def _check(self) -> None:

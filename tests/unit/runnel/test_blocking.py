@@ -480,7 +480,8 @@ def test_given_a_loop_over_a_group_that_was_left_then_the_end_of_its_block_count
             gc.collect()
         with cluster.reader_group("g") as again:
             assert again.describe().readers == ()
-            assert again.reader("b").poll(0.2) is None
+            with again.reader("b") as other:
+                assert other.poll(0.2) is None
 
 
 def test_given_a_callback_that_would_wait_for_room_then_it_raises(
