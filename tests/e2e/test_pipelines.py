@@ -23,7 +23,7 @@ from tests.e2e.conftest import Command
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-RECORDS = 2_000
+RECORDS = 1_000
 DEADLINE_S = 180.0
 
 

@@ -1,7 +1,7 @@
 """The SC stands still and goes on, under a producer that never rests: nothing is elected for that,
 no replica stays away, and every acknowledged record is read once, in order per key.
 
-`RUNNEL_CHAOS_ROUNDS` says how many rounds of all durations (2).
+`RUNNEL_CHAOS_ROUNDS` says how many rounds of all durations (1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.chaos.replication.spus import Fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(3600)]
 
-ROUNDS = int(os.environ.get("RUNNEL_CHAOS_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("RUNNEL_CHAOS_ROUNDS", "1"))
 PARTITIONS = 12
 #: Records a second: a load that leaves time for heartbeats to everybody.
 RATE = 2_000
