@@ -13,7 +13,7 @@ from runnel.cli.arguments import ScOption
 from schemas.daemon.installation import Program, program_command
 from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.daemon.secret_file import write_secret
-from schemas.errors import NotFoundError
+from schemas.errors import InvalidRequestError, NotFoundError
 
 ConfigOption = Annotated[
     Path, typer.Option("-c", "--config", metavar="FILE", help="YAML configuration of the daemon.")
@@ -97,6 +97,12 @@ def spu_secret(
     # Only this command needs a client; `run` is to become the daemon at once.
     from runnel.cli.spu_secret import make_secret
 
+    if to is not None:
+        # Before there is a secret that nobody holds.
+        if to.is_dir():
+            raise InvalidRequestError(f"--to: {to} is a directory; name a file in it")
+        if not to.parent.is_dir():
+            raise InvalidRequestError(f"--to: there is no directory {to.parent}; make it first")
     secret = make_secret(sc, name)
     if to is None:
         print(secret)

@@ -24,7 +24,8 @@ from schemas.clock import boottime_s
 class GroupReader:
     """Iterates over the records of the segments that it has; see `runnel.groups.reader`. Use it
     with ``with``, whose end gives the segments to others at once: a reader whose loop was left
-    keeps them until its group or client is closed. One thread at a time reads from it; any may close it."""
+    keeps them until its group or client is closed. One thread at a time reads from it; any may
+    close it."""
 
     def __init__(self, thread: LoopThread, inner: reader.GroupReader) -> None:
         self._thread = thread

@@ -87,7 +87,8 @@ class StreamConsumer:
 
     def position(self) -> StreamCut:
         """The place after the last record that was handed out: a consumer that starts there goes
-        on with the next one. Raises InvalidRequestError before reading began."""
+        on with the next one. Raises InvalidRequestError before reading began: ``with`` begins
+        it, or the first record."""
         return self._inner.position()
 
     def __iter__(self) -> Iterator[Record]:

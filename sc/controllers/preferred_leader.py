@@ -24,7 +24,7 @@ from sc.controllers.election import cut_off_from, elected
 from sc.controllers.live_set import members_health
 from sc.controllers.spu_group import is_draining
 from sc.store.view import View
-from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
+from schemas.objects.partition import Partition, PartitionStatus, is_led
 
 #: For so long nothing must have happened.
 CALM_MS = 30_000
@@ -49,7 +49,7 @@ def elect_preferred(view: View, partition: Partition, now_ms: int) -> PartitionS
 def elect_now(view: View, partition: Partition, now_ms: int) -> PartitionStatus | None:
     """The status with the preferred leader as the leader, because somebody asks for that now. None
     if that SPU leads, or may not."""
-    if partition.status.resolution is not PartitionResolution.ONLINE:
+    if not is_led(partition.status):
         return None
     if not _may_lead(view, partition, now_ms) or _has_failed(view, partition, now_ms):
         return None

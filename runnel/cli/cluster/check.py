@@ -10,7 +10,7 @@ import json
 import typer
 
 from runnel.cli.arguments import ScOption, TableOutputOption
-from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_NOT_NOW
+from runnel.cli.failure import EXIT_FAILED, EXIT_NOT_NOW, EXIT_OK
 from runnel.cli.render import TableOutput, print_rows
 from runnel.contexts import default_sc
 from runnel.net.address import parse_addresses

@@ -107,6 +107,8 @@ def _until(
 
 def _done(status: RebalanceStatus, *, leaders: bool) -> str:
     """What is balanced now, and the SC's account of it."""
+    if ", but " in (status.reason or ""):
+        return str(status.reason)
     lead = "lead as equally many partitions as their replicas allow"
     held = "" if leaders else "hold equally many replicas as far as these may move, and "
     return f"{status.reason or 'all is balanced'}: SPUs {held}{lead}"

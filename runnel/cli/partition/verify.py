@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.connection import who
-from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_NOT_NOW, stderr
+from runnel.cli.failure import EXIT_FAILED, EXIT_NOT_NOW, EXIT_OK, stderr
 from runnel.cli.render import TableOutput, print_rows
 from runnel.contexts import default_sc
 from runnel.local.offline_admin import verify_logs

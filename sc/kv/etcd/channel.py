@@ -10,8 +10,8 @@ its pings go unanswered.) A member without a leader refuses at once, because eve
 Pings find a connection that died in silence: 10 s idle, 5 s to answer. ``ping_timeout`` is set as
 well: gRPC's keepalive timeout alone does not end a connection to a frozen process.
 
-A call about a lease waits less for one member than other calls do, because its holder gives up after
-1 s.
+A call about a lease waits less for one member than other calls do, because its holder gives up
+after 1 s.
 
 A call is repeated, at most until its time is up, when nothing was applied, or when repeating does
 no harm (`Repeat`). A write whose outcome is unknown ends as DeadlineExceededError, never as

@@ -26,5 +26,16 @@ def test_given_a_file_then_written_there_and_not_printed(
     assert "sss" not in done.out
 
 
+def test_given_a_file_that_cannot_be_then_refused_before_there_is_a_secret(
+    command: CommandLine, sc: FakeSc, tmp_path: Path
+) -> None:
+    # The SC does not know this SPU: it is not asked.
+    done = command("spu", "secret", "absent", "--to", str(tmp_path))
+    assert (done.code, f"--to: {tmp_path} is a directory" in done.err) == (2, True)
+    done = command("spu", "secret", "absent", "--to", str(tmp_path / "none" / "secret"))
+    assert (done.code, f"there is no directory {tmp_path / 'none'}" in done.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_given_no_such_spu_then_not_found(command: CommandLine, sc: FakeSc) -> None:
     assert command("spu", "secret", "absent").code == 3

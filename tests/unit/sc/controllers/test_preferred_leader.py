@@ -148,6 +148,16 @@ def test_never_elected(partition: Partition, preferred: dict[str, Any]) -> None:
     assert not elects(look(view, partition, CALM), 1)
 
 
+def test_given_a_sealed_partition_then_its_leader_moves_now_as_well() -> None:
+    partition = away()
+    update = {"resolution": PartitionResolution.SEALED}
+    sealed = partition.with_status(partition.status.model_copy(update=update))
+    assert elect_now(calm_view(sealed), sealed, OPENED) is not None
+    update = {"resolution": PartitionResolution.OFFLINE}
+    offline = partition.with_status(partition.status.model_copy(update=update))
+    assert elect_now(calm_view(offline), offline, OPENED) is None
+
+
 @pytest.mark.parametrize(("tells", "of"), [(1, 2), (2, 1)])
 def test_given_a_preferred_leader_that_is_cut_off_from_a_live_replica_then_not_elected(
     tells: int, of: int

@@ -21,8 +21,12 @@ ASTRAY = "all is balanced, but 1 partition cannot be led by the preferred leader
             id="given-replicas-too",
         ),
         pytest.param(
-            ASTRAY, True, f"{ASTRAY}: SPUs {LED}", id="given-leaders-then-nothing-of-replicas"
+            "all is balanced",
+            True,
+            f"all is balanced: SPUs {LED}",
+            id="given-leaders-then-nothing-of-replicas",
         ),
+        pytest.param(ASTRAY, True, ASTRAY, id="given-some-that-are-not-led-at-home"),
     ],
 )
 def test_done(reason: str, leaders: bool, said: str) -> None:
