@@ -282,8 +282,7 @@ class Led(threading.Thread):
                 continue
             now = time.monotonic()
             # A call that takes long has waited for an SC, or the machine for something.
-            is_seen = last is not None and now - last < 2 * SEEN_WITHIN_S
-            seen_s = now - last if last is not None and is_seen else 0.0
+            seen_s = 0.0 if last is None or now - last > 2 * SEEN_WITHIN_S else now - last
             last = now
             self.looks += 1
             for partition in found:
