@@ -110,18 +110,19 @@ class LoadReport(Model):
 class ReplicaReport(Model):
     """The state of one replica as its SPU sees it.
 
-    ``term`` is the full term (with restarts) of the last leadership the replica's disk holds, 0
-    for none; ``revision`` the newest KV revision of its partition that it knows, and
-    ``incarnation`` that of the stamp it came with; ``leo`` the next offset of its log. An unfit
-    replica never leads; ``reason`` says why. ``unclean_boot``: it is unfit for the only reason
-    that the host lost its memory while the log was not fsynced. It reports what it has, and it
-    leads when an unclean election chooses it. ``old``: it is unfit for the only reason that its
-    disk lacks what others know to have been on it; only an operator's unclean election may choose
-    it. ``sealed``: the offset after the last record of a log that is sealed, once that is
-    committed; for an SC that has selected `SEAL_PROTOCOL`. ``load``: what the load of a segment
-    asks for that this SPU leads; for an SC that has selected `LOAD_PROTOCOL`. ``unclean_term``: the
-    last term that an unclean election began, as far as this replica was told; for an SC that has
-    selected `UNCLEAN_PROTOCOL`.
+    ``term`` is the full term (with restarts) of the last leadership the replica's disk holds, 0 for
+    none; ``revision`` the newest KV revision of its partition that it knows, and ``incarnation``
+    that of the stamp it came with; ``leo`` where its log ends, and ``last_term`` the term of the
+    last record, as far as the log is as durable as the topic asks for: what is beyond that may be
+    gone when this replica leads. An unfit replica never leads; ``reason`` says why.
+    ``unclean_boot``: it is unfit for the only reason that the host lost its memory while the log
+    was not fsynced. It reports what it has, and it leads when an unclean election chooses it.
+    ``old``: it is unfit for the only reason that its disk lacks what others know to have been on
+    it; only an operator's unclean election may choose it. ``sealed``: the offset after the last
+    record of a log that is sealed, once that is committed; for an SC that has selected
+    `SEAL_PROTOCOL`. ``load``: what the load of a segment asks for that this SPU leads; for an SC
+    that has selected `LOAD_PROTOCOL`. ``unclean_term``: the last term that an unclean election
+    began, as far as this replica was told; for an SC that has selected `UNCLEAN_PROTOCOL`.
     """
 
     uid: PartitionUid

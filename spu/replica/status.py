@@ -61,7 +61,7 @@ class ReplicaStatus:
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
         runner = self._runner
-        hard_state, log = runner.state.hard_state, runner.log
+        hard_state, log = runner.state.hard_state, runner.state.log.durable_part
         refusal = self._preconditions.failure
         return ReplicaReport(
             uid=runner.meta.uid,

@@ -116,7 +116,7 @@ def position(state: ReplicaState) -> Step:
 
 def log_end(state: ReplicaState, term: int, attach: int) -> LogEnd:
     """The answer to an attachment."""
-    log, hard_state = state.log, state.hard_state
+    log, hard_state, newest = state.log, state.hard_state, state.newest
     return LogEnd(
         term,
         attach,
@@ -128,6 +128,8 @@ def log_end(state: ReplicaState, term: int, attach: int) -> LogEnd:
         state.lac,
         term_at(log.history, state.lac),
         hard_state.leader_boot,
+        newest.version,
+        newest.replicas,
     )
 
 

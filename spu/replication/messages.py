@@ -53,6 +53,9 @@ class LogEnd:
     have the record.
     ``promised_boot`` is the leader's process that it promised the term to. An earlier version sends
     none of them (None, 0, "").
+
+    ``version`` is the last revision of the SC that it knows, with the incarnation first, and
+    ``holders`` are the SPUs that hold the partition by it. An earlier version sends neither.
     """
 
     term: int
@@ -65,6 +68,8 @@ class LogEnd:
     lac: int | None = None
     lac_term: int = 0
     promised_boot: str = ""
+    version: tuple[int, int] = (0, 0)
+    holders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

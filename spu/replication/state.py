@@ -123,6 +123,11 @@ class LogView:
             sealed=None if self.sealed is None or self.sealed >= leo else self.sealed,
         )
 
+    @property
+    def durable_part(self) -> LogView:
+        """Without what a failure may still take away."""
+        return self.cut_to(self.durable)
+
     def begin_at(self, start: int) -> LogView:
         """Without what lies below ``start``, which is at most the log's end."""
         return replace(self, start=start, history=forgotten(self.history, start))

@@ -73,6 +73,9 @@ _POSITION: Final = struct.Struct("<16sQI8s16sQqB")
 #: Last add confirmed, the term of that record, and the boot that the term was promised to, all
 #: zeros if there is none; added later.
 _POSITION_LAC: Final = struct.Struct("<16sQI8s16sQqBqQ8s")
+#: Incarnation and revision that the follower knows, and how many SPUs hold the partition by it;
+#: their ids follow; added later.
+_POSITION_KNOWN: Final = struct.Struct("<QQI")
 _CUT: Final = struct.Struct("<16sQI8sQq")
 _OUTDATED: Final = struct.Struct("<16sQI8sq")
 _RESET: Final = struct.Struct("<16sQI8sqQ")
@@ -134,12 +137,13 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
         case Attach(_, _, leader_boot):
             fixed = _ATTACH_BOOT.pack(who, term, attach, _boot_bytes(leader_boot))
             return pack_frame(Kind.ATTACH, 0, fixed)
-        case LogEnd(_, _, boot, storage, last_term, leo, unfit, lac, lac_term, promised):
+        case LogEnd(_, _, boot, storage, last_term, leo, unfit, lac):
             place = (bytes.fromhex(boot), uid_bytes(storage), last_term, leo, unfit is not None)
             fixed = _POSITION.pack(who, term, attach, *place)
             if lac is not None:
-                known = (lac, lac_term, _boot_bytes(promised))
+                known = (lac, message.lac_term, _boot_bytes(message.promised_boot))
                 fixed = _POSITION_LAC.pack(who, term, attach, *place, *known)
+                fixed += _known(message)
             return pack_frame(Kind.POSITION, 0, fixed, _reason((unfit or "").encode()).encode())
         case Truncate(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
@@ -211,6 +215,8 @@ def decode(
                 *_, lac, lac_term, promised = _unpack(_POSITION_LAC, fixed)
                 boot = _boot_text(promised)
                 message = replace(message, lac=lac, lac_term=lac_term, promised_boot=boot)
+                version, holders = _told(fixed[_POSITION_LAC.size :])
+                message = replace(message, version=version, holders=holders)
         case Kind.CUT:
             uid, term, attach, boot, to_term, end = _unpack(_CUT, fixed)
             message = Truncate(term, attach, boot.hex(), to_term, end)
@@ -241,6 +247,24 @@ def decode(
         case _:
             raise ProtocolError(f"this SPU does not know replication message {kind}; upgrade it")
     return uid_text(uid), message
+
+
+def _known(answer: LogEnd) -> bytes:
+    """What a follower knows from the SC."""
+    holders = answer.holders
+    counted = _POSITION_KNOWN.pack(*answer.version, len(holders))
+    return counted + struct.pack(f"<{len(holders)}I", *holders)
+
+
+def _told(part: memoryview) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """The version and the holders that `_known` packed; nothing from an earlier version."""
+    if len(part) < _POSITION_KNOWN.size:
+        return (0, 0), ()
+    incarnation, revision, count = _POSITION_KNOWN.unpack_from(part)
+    ids = part[_POSITION_KNOWN.size :]
+    if len(ids) < 4 * count:
+        raise ProtocolError(f"a message names {count} SPUs, and has {len(ids)} bytes for them")
+    return (incarnation, revision), struct.unpack_from(f"<{count}I", ids)
 
 
 def _boot_bytes(boot: str) -> bytes:

@@ -70,11 +70,13 @@ FOUND: Final = {
     "offline members leave below the minimum": 3,
     "the leader leaves the live replicas": 0,
     "a disk that forgot a term leads in it again": 614_338,
+    "a leader without the SC hears of no later holders": 60_009_782,
     "an unfit member leads where those that are fit are away": 159,
     "an election adds a replica": 17,
     "a duplicate is answered before it is committed": 0,
     "a producer is answered before the commit": 0,
     "what is not synced counts as durable": 0,
+    "what is not synced is reported": 60_005_821,
     "what was recovered and not synced counts as durable": 85,
     "a restored KV is not noticed": 139,
     "terms of a restored KV begin where the backup ends": 31,
@@ -124,6 +126,7 @@ def test_given_a_deliberate_bug_then_a_life_shows_it(bug: str, seed: int) -> Non
         pytest.param(20_009_224, id="given-a-slow-disk-at-the-end-of-a-session"),
         pytest.param(50_016_191, id="given-one-that-has-left-and-knows-more-than-was-kept"),
         pytest.param(600_236, id="given-a-replica-that-a-restored-kv-forgot"),
+        pytest.param(60_013_534, id="given-an-old-disk-of-before-a-move"),
     ],
 )
 def test_lives_that_once_ended_badly(seed: int) -> None:

@@ -133,7 +133,7 @@ FOUND: Final = {
     "a follower is cut by its last add confirmed": 97,
     "a second request replaces the union": 94,
     "answers of an older attachment count": 5,
-    "an attachment does not fence": 117,
+    "an attachment does not fence": 100,
     "the leader is dropped": 0,
     "an election is computed from an older revision": 0,
     "a last add confirmed is adopted before the cut": 0,
@@ -172,6 +172,7 @@ CORNERED: Final = {
 }
 #: What only whole clusters show: damage, and logs that begin later (`tests.sim.cluster.mutants`).
 LIVED: Final = {
+    "a leader without the SC hears of no later holders",
     "a leader without the SC knows which replicas are live",
     "a damaged follower names a term that it does not know",
     "an old live replica is told to discard its log",

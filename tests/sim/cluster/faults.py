@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sc.controllers.membership.begin import respecified
 from schemas.objects.partition import DesiredState, Partition
+from spu.replication.state import HardState
 from tests.sim.cluster.ledger import is_fit
 from tests.sim.cluster.network import SC
 from tests.sim.cluster.sc import SimSc, restored
@@ -328,7 +329,13 @@ class Faults:
         world = self._world
         if not world.faulty:
             return
-        names = [n for n in spu.replicas if n in copy.disks and self._may_go_back(spu, n)]
+        names = [
+            name
+            for name in spu.replicas
+            if name in copy.disks
+            and self._may_go_back(spu, name)
+            and self._is_contradicted(spu, name, copy.disks[name].hard_state)
+        ]
         if not names:
             return
         for name in names:
@@ -366,6 +373,23 @@ class Faults:
             and is_fit(other.replicas[name].disk, live[other.id].storage_id)
         }
         return bool(live) and fit == set(live)
+
+    def _is_contradicted(self, spu: SimSpu, name: str, copied: HardState) -> bool:
+        """Whether a copy knows the SPUs of all live replicas, or one that it knows will not answer,
+        or knows of a later move. A leader with such a disk that does not hear the SC, and whose
+        others have heard of no move since, is not held (ADR 0045)."""
+        world = self._world
+        partition = world.kv.partition(name)
+        live = set() if partition is None else {m.spu_id for m in partition.status.lrs}
+        known = {spu.id, *copied.replicas}
+        if live <= known:
+            return True
+        others = [world.spus[i] for i in known if i != spu.id]
+        if not all(name in other.replicas for other in others):
+            return True
+        told = [other.replicas[name].disk.hard_state for other in others]
+        latest = max(told, key=lambda state: state.version, default=copied)
+        return latest.version > copied.version and not set(latest.replicas) <= known
 
     def _fill_disk(self) -> bool:
         spu = self._some_spu()

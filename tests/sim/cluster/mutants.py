@@ -48,6 +48,7 @@ CORE = (
     "a repaired replica keeps its storage id",
     "live replicas and term come of different revisions",
     "a damaged follower names a term that it does not know",
+    "a leader without the SC hears of no later holders",
     "a leader without the SC knows which replicas are live",
     "an old live replica is told to discard its log",
     "a log that parts below the beginning of the leader's is to be cut",
@@ -253,6 +254,7 @@ MUTANTS: dict[str, Mutant] = {
     "what is not synced counts as durable": _mutant(
         (SimReplica, "_sync", _tells_of_syncs_too_early)
     ),
+    "what is not synced is reported": _mutant((LogView, "durable_part", property(lambda log: log))),
     "a sync from before a cut counts after it": _mutant(
         (SimReplica, "_synced", _tells_of_syncs_from_before_a_cut)
     ),

@@ -103,9 +103,13 @@ class SimReplica:
 
     @property
     def leads_in(self) -> int | None:
-        """The election term in which it leads, or is about to; None if it does not."""
+        """The election term in which it leads, or is about to, or will after a start where nobody
+        tells it of another leader; None if it does not."""
         state = self.state
-        if state is None or (state.leading is None and state.becoming is None):
+        if state is None:
+            kept = self.disk.hard_state
+            return election_term(kept.term) if kept.leading else None
+        if state.leading is None and state.becoming is None:
             return None
         return election_term(state.newest.term)
 
@@ -468,7 +472,7 @@ class SimReplica:
         state = self.state
         hard_state = self.disk.hard_state if state is None else state.hard_state
         unfit = self.stopped if state is None else state.newest.unfit
-        log = self.disk.view() if state is None else state.log
+        log = self.disk.view() if state is None else state.log.durable_part
         return ReplicaReport(
             uid=self.uid,
             storage_id=StorageId(hard_state.storage),

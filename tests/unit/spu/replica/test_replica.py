@@ -239,6 +239,24 @@ def test_whether_a_later_leadership_serves(
     assert spu.replica.follows_since(TERM) is serves
 
 
+async def test_given_records_that_are_not_synced_then_the_sc_does_not_count_them(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this, the SC elects who holds most where it no longer knows who was live. The one that
+    leads is then the only live one, and must not lose what it was elected for."""
+    replica = await spu.serve()
+    stuck = StuckSync(monkeypatch)
+    await spu.lead(term=make_term(1, 2), revision=7)
+    waiting = asyncio.create_task(produce(replica, batch_of()))
+    await until(lambda: stuck.runs == 1)
+    report = replica.report()
+    assert (replica.leo, report.leo, report.last_term) == (2, 1, TERM)
+    stuck.release()
+    await waiting
+    report = replica.report()
+    assert (replica.leo, report.leo, report.last_term) == (3, 3, make_term(1, 2))
+
+
 async def test_given_requests_that_wait_when_another_leads_then_they_are_refused(
     spu: Spu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

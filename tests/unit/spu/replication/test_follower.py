@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,11 @@ def following(log: LogView | None = None, lac: int = -1) -> Dialogue:
     return dialogue
 
 
+def log_end(*fields: Any, **more: Any) -> LogEnd:
+    """The answer of `following`, which knows the revision of `learned`."""
+    return replace(LogEnd(*fields, **more), version=(0, 1), holders=REPLICAS)
+
+
 def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -> None:
     dialogue = Dialogue(idle(1, "b"))
     (record,) = dialogue.hear(0, Attach(TERM, 1))
@@ -131,7 +137,7 @@ def test_given_another_history_then_cut_and_compared_again() -> None:
     # The leader has term 2 where this log has term 3: cut to where our own term 1 ends.
     assert dialogue.hear(0, Truncate(TERM, 1, "boot", 2, 5)) == (TruncateLog(4),)
     assert dialogue.hear(0, append(Batch(4, 5, TERM, b""))) == ()
-    answer = LogEnd(TERM, 1, "boot", "b", 1, 4, lac=1, lac_term=1)
+    answer = log_end(TERM, 1, "boot", "b", 1, 4, lac=1, lac_term=1)
     assert dialogue.tell(LogTruncated()) == (Send(0, answer),)
 
 
@@ -186,7 +192,7 @@ def test_given_an_object_that_returned_then_the_unclean_election_is_not_forgotte
 
 def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> None:
     dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
-    unfit = LogEnd(TERM, 1, "boot", "b", 3, 6, "an fsync failed", 4, 3)
+    unfit = log_end(TERM, 1, "boot", "b", 3, 6, "an fsync failed", 4, 3)
     # The leader believes that all is well: it is told at once, and again when it attaches.
     assert dialogue.keep(Failed("an fsync failed")) == (Send(0, unfit),)
     assert dialogue.keep(Received(0, Attach(TERM, 2))) == (Send(0, replace(unfit, attach=2)),)
@@ -203,7 +209,7 @@ def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> Non
     (record,) = dialogue.tell(LogReset("b2"))
     assert isinstance(record, PersistHardState)
     assert record.hard_state.unfit is None
-    answer = LogEnd(TERM, 2, "boot", "b2", 0, 0, lac=-1)
+    answer = replace(log_end(TERM, 2, "boot", "b2", 0, 0, lac=-1), version=(0, 2))
     assert dialogue.tell(HardStatePersisted(record.hard_state)) == (Send(0, answer),)
 
 
@@ -242,7 +248,7 @@ def test_given_a_failure_in_a_rebuild_then_the_next_attachment_begins_another() 
     assert dialogue.keep(Failed("and again")) == ()
     assert dialogue.tell(LogReset("b2")) == ()
     (said,) = dialogue.keep(Received(0, Attach(TERM, 3)))
-    assert said == Send(0, LogEnd(TERM, 3, "boot", "b2", 0, 0, "an fsync failed", -1))
+    assert said == Send(0, log_end(TERM, 3, "boot", "b2", 0, 0, "an fsync failed", -1))
     assert dialogue.hear(0, Reset(TERM, 3, "boot", 0, 0)) == (NewStorageId(),)
 
 
@@ -256,7 +262,7 @@ def test_given_a_newer_attachment_or_an_order_to_lead_while_the_log_is_cut_then_
         if isinstance(order, Elected):
             assert said == AppendControl(NEXT)
         else:
-            assert said == Send(0, LogEnd(TERM, 2, "boot", "b", 1, 4, lac=1, lac_term=1))
+            assert said == Send(0, log_end(TERM, 2, "boot", "b", 1, 4, lac=1, lac_term=1))
 
 
 @pytest.mark.parametrize(
@@ -287,6 +293,6 @@ def test_given_a_reset_then_begun_anew_where_the_leader_begins() -> None:
     assert dialogue.keep(StorageIdChosen("b2")) == (ResetLog(10, 5, "b2"),)
     assert dialogue.state.log == LogView(10, 10, 10, (TermStart(5, 9),))
     assert dialogue.keep(LogReset("b2")) == (
-        Send(0, LogEnd(TERM, 1, "boot", "b2", 5, 10, lac=9, lac_term=5)),
+        Send(0, log_end(TERM, 1, "boot", "b2", 5, 10, lac=9, lac_term=5)),
     )
     assert dialogue.state.lac == 9

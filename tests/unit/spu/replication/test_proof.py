@@ -283,6 +283,37 @@ def test_given_the_sc_has_not_spoken_then_all_replicas_must_answer_and_commits_n
     assert dialogue.state.required == {A, B}
 
 
+@pytest.mark.parametrize(
+    ("version", "holders", "begins"),
+    [
+        pytest.param((0, 3), (0, 1, 2, 3), False, id="given-a-later-revision-then-all-of-it"),
+        pytest.param((0, 3), (1, 3), False, id="given-a-move-away-then-it-waits-as-well"),
+        pytest.param((1, 1), (0, 3), False, id="given-a-later-incarnation-then-all-of-it"),
+        pytest.param((0, 3), (0, 1), True, id="given-a-later-revision-with-fewer-then-it-begins"),
+        pytest.param((0, 2), (0, 3), True, id="given-no-later-revision-then-it-begins"),
+        pytest.param((0, 0), (), True, id="given-an-earlier-version-then-it-begins"),
+    ],
+)
+def test_given_the_sc_has_not_spoken_then_holders_that_others_know_of_count(
+    version: tuple[int, int], holders: tuple[int, ...], *, begins: bool
+) -> None:
+    """The disk may be one of before a move: who is live now may not be among those it knows."""
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+    known = {1: (version, holders), 2: ((0, 1), (0, 7))}
+    for spu in (1, 2):
+        told, ids = known[spu]
+        said = replace(answer(spu), term=TERM + 1, version=told, holders=ids)
+        dialogue.keep(Received(spu, said))
+    assert dialogue.state.may_append == begins
+    # The word of the SC is enough.
+    dialogue.keep(learned(4, TERM, 0, A, B, C))
+    assert dialogue.state.may_append
+
+
 def test_given_an_old_disk_that_knows_fewer_live_replicas_then_commits_never_need_fewer() -> None:
     """The SC may elect the one that this disk has forgotten. Once its word is there, that counts,
     also before it is durable."""

@@ -51,6 +51,7 @@ def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryvi
         Attach(TERM, 9, BOOT),
         LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, None, 15, TERM - 1, BOOT),
         LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, "broken", -1, 0, ""),
+        LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, None, -1, 0, "", (1, 1 << 60), (1, 70_000, 3)),
         Outdated(TERM, 9, BOOT, 15),
         LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17),
         LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, "an fsync failed: Ein-/Ausgabefehler …"),
@@ -75,6 +76,14 @@ def test_given_a_message_then_it_comes_out_as_it_went_in(message: Message) -> No
 def test_given_an_order_of_an_earlier_version_then_nothing_is_kept_aside() -> None:
     kind, fixed, tail = through(encode(UID, Reset(TERM, 9, BOOT, 40, TERM - 1, aside=True)))
     assert decode(kind, fixed[:-1], tail) == (UID, Reset(TERM, 9, BOOT, 40, TERM - 1))
+
+
+def test_given_an_answer_of_an_earlier_version_then_it_knows_no_holders() -> None:
+    said = LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, None, 15, TERM - 1, BOOT)
+    kind, fixed, tail = through(encode(UID, replace(said, version=(1, 7), holders=(1, 2))))
+    assert decode(kind, fixed[:-28], tail) == (UID, said)
+    with pytest.raises(ProtocolError, match="names 2 SPUs, and has 7 bytes for them"):
+        decode(kind, fixed[:-1], tail)
 
 
 def test_given_a_long_reason_then_it_is_cut_between_characters() -> None:
