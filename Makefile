@@ -9,8 +9,10 @@ SEEDS ?= 2000
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
-# What `make test-slow` gives the machine to itself, besides tests/chaos.
-TIMED := tests/browser/test_many_partitions.py
+# What `make test-slow` gives the machine to itself: it kills and freezes processes and has them be
+# back in time, or times what a browser draws. Spark's own are killed beside other tests.
+BESIDE := tests/chaos/archive/ tests/chaos/spark/
+ALONE := $(filter-out $(BESIDE),$(wildcard tests/chaos/[a-z]*/)) tests/browser/test_many_partitions.py
 SLOWEST := --durations 30 --durations-min 0.5
 SEED ?= 0
 # For so long `make chaos` has all kinds of faults at once (nothing: it tries them one by one).
@@ -51,11 +53,11 @@ test-unit: setup  ## Unit tests and the rules of the layout; under a minute on t
 	@$(BIN)/python -m tests.in_parts --hypothesis-profile brief $(SLOWEST)
 
 # The wheel is installed beside nothing of the sources, and runs what the tests start.
-test-wheel: setup  ## End-to-end tests against an installed wheel of this tree
+test-wheel: setup  ## Long end-to-end tests, and commands, of an installed wheel of this tree
 	@rm -rf build/installed
 	@python=$$($(BIN)/python -m tests.e2e.installed_wheel build/installed) && \
 	  RUNNEL_TEST_PYTHON="$$python" \
-	  $(PYTEST) -m "not slow and not chaos" $(PARALLEL) $(SLOWEST) tests/e2e
+	  $(PYTEST) -m "(long or wheel) and not slow and not chaos" $(PARALLEL) $(SLOWEST) tests/e2e
 
 # What would be published, and what it consists of; nothing is uploaded.
 dist: setup  ## The sdist, the wheel and the bill of materials, checked, in dist/
@@ -66,10 +68,9 @@ dist: setup  ## The sdist, the wheel and the bill of materials, checked, in dist
 	@$(BIN)/python -m build_backend.bill_of_materials dist/runnel.cdx.json
 	@ls dist
 
-# What kills and freezes processes, or times what a browser draws, has the machine to itself.
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
-	@$(PYTEST) $(PARALLEL) -m slow --timeout 900 $(SLOWEST) --ignore tests/chaos $(addprefix --ignore ,$(TIMED))
-	@$(PYTEST) -m slow --timeout 900 $(SLOWEST) tests/chaos $(TIMED)
+	@$(PYTEST) $(PARALLEL) -m slow --timeout 900 $(SLOWEST) $(addprefix --ignore ,$(ALONE))
+	@$(PYTEST) -m slow --timeout 900 $(SLOWEST) $(ALONE)
 	@$(PYTEST) $(PARALLEL) -m "(hypothesis or sampled) and not slow and not chaos" \
 	  --hypothesis-profile thorough --timeout 900 $(SLOWEST) tests/unit tests/contract tests/fuzz
 

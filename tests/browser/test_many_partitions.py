@@ -1,4 +1,4 @@
-"""The dashboard with 4,000 partitions, of which 400 change each second."""
+"""The dashboard with 2,000 partitions, of which 200 change each second."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.architecture.source import ROOT
 from tests.browser.chromium import require_chromium
 
 pytestmark = pytest.mark.slow
-PARTITIONS: Final = 4_000
-CHANGES: Final = 400
+PARTITIONS: Final = 2_000
+CHANGES: Final = 200
 MINUTES: Final = 1
-#: What a screen has beside rows is less; four thousand rows are not in it.
+#: What a screen has beside rows is less; two thousand rows, of some cells each, are not in it.
 MOST_ELEMENTS: Final = 2_000
 
 

@@ -80,8 +80,13 @@ def test_given_a_page_with_a_fault_then_axe_finds_it(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "dark"),
+    [
+        pytest.param(DESKTOP, False, id="desktop-light"),
+        pytest.param(PHONE, True, id="phone-dark"),
+    ],
+)
 def test_given_every_screen_then_it_is_accessible_and_fits(
     browser: Browser, dashboard: Dashboard, size: tuple[int, int], dark: bool
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -167,6 +167,11 @@ def kv(request: pytest.FixtureRequest) -> KvChoice:
         return KvChoice("sqlite")
     require_client()
     return KvChoice("etcd", require_etcd())
+
+
+#: For a module about records: where the objects are kept changes nothing of what SPUs, clients and
+#: commands do with records.
+SQLITE_ALONE: Final = pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
 
 
 @pytest.fixture

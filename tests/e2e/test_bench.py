@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from runnel.admin.blocking import administer
-from tests.e2e.conftest import TIMEOUT_S, Command
+from tests.e2e.conftest import SQLITE_ALONE, TIMEOUT_S, Command
 from tests.polling import eventually
+
+pytestmark = SQLITE_ALONE
 
 TINY: dict[str, tuple[str, ...]] = {
     "given-produce-by-table": (

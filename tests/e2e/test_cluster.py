@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
 from tests.ports import free_base_port
 
 TOPIC = """
@@ -132,6 +132,7 @@ def test_an_sc_that_nobody_wrote_down_is_found(runnel: Command) -> None:
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
+@pytest.mark.long
 def test_a_start_waits_for_an_sc_that_another_command_has_just_started(
     runnel: Command, tmp_path: Path
 ) -> None:
@@ -216,7 +217,7 @@ def test_port_in_use_is_named_and_nothing_is_left_running(runnel: Command) -> No
     assert not (runnel.home / "local").exists()
 
 
-@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
+@SQLITE_ALONE
 def test_a_first_start_that_fails_leaves_only_the_log_that_it_names(runnel: Command) -> None:
     local = runnel.home / "local"
     base = free_base_port(local, 1)
@@ -237,6 +238,7 @@ def test_a_first_start_that_fails_leaves_only_the_log_that_it_names(runnel: Comm
     assert not local.exists()
 
 
+@pytest.mark.long
 def test_delete_asks_and_removes_everything(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 1)
     runnel("cluster", "start", "--base-port", str(base))

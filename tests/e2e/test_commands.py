@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e.conftest import Command, Refusals
 
+pytestmark = pytest.mark.wheel
+
 
 def manifest(name: str, spec: str = "{}", kind: str = "Topic", version: str = "runnel/v1") -> str:
     return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"

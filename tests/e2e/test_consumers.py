@@ -16,8 +16,10 @@ from runnel.consume.settings import ConsumerSettings
 from schemas.objects.partition import Partition
 from schemas.objects.system_topics import POSITIONS
 from schemas.wire.partitioner import partition_for
-from tests.e2e.conftest import PYTHON, Command, KvChoice, running_cluster
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, Command, KvChoice, running_cluster
 from tests.e2e.test_crash import kill
+
+pytestmark = SQLITE_ALONE
 
 ROOT = Path(__file__).parents[2]
 TOTAL = 600
@@ -208,6 +210,7 @@ def test_given_added_partitions_then_a_follower_reads_all_records(three: Command
         assert found == set(range(total))
 
 
+@pytest.mark.long
 def test_the_page_on_reading_says_what_works(
     three: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import pytest
+
 import runnel as library
 from runnel.local.plan import ClusterPlan
 from tests.e2e.conftest import Command
@@ -38,6 +40,7 @@ def fetch(port: int, path: str) -> tuple[int, Any]:
         return answer.status, json.loads(answer.read())
 
 
+@pytest.mark.long
 def test_a_cluster_has_a_dashboard_until_it_stops(runnel: Command) -> None:
     base = free_base_port(runnel.home, 1)
     port = ClusterPlan(runnel.home, base).dashboard.ports["http"]

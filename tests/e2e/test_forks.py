@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, TIMEOUT_S, Command
+
+pytestmark = SQLITE_ALONE
 
 #: Forks with everything open and in use. The children print what each call gave them; the parent
 #: goes on, and prints what the topic holds in the end.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
 from tests.ports import free_base_port
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def fill(disk: Path) -> None:
                 continue
 
 
-@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
+@SQLITE_ALONE
 def test_given_a_full_disk_then_it_stops_says_what_to_do_and_is_deleted(
     disk: Path, runnel: Command
 ) -> None:

@@ -27,7 +27,7 @@ import runnel as library
 from schemas.objects.topic import Topic
 from spu.config import SpuConfig
 from tests.architecture.howto import PAGES, Shown, until_a_shell_takes_over
-from tests.e2e.conftest import Command, Refusals
+from tests.e2e.conftest import SQLITE_ALONE, Command, Refusals
 from tests.ports import free_base_port, free_ports
 
 #: Which commands a cluster of this machine alone does not run as they are shown, and what does.
@@ -219,6 +219,7 @@ def test_backing_up_and_recovering(
     assert (tmp_path / "orders.parquet").stat().st_size > 0
 
 
+@SQLITE_ALONE
 def test_keeping_old_records_in_an_archive(reader: Callable[[str], Reader], tmp_path: Path) -> None:
     page = reader("archive")
     page.gone("orders")
@@ -259,6 +260,7 @@ def test_looking_at_a_cluster_before_and_after(reader: Callable[[str], Reader], 
     assert page.follow() >= 1
 
 
+@SQLITE_ALONE
 def test_inspecting_a_log(reader: Callable[[str], Reader]) -> None:
     page = reader("inspect-a-log")
     for name in ("orders", "payments"):
@@ -288,6 +290,8 @@ def test_looking_at_objects_and_changing_them(
     exec(text + "\n        break\n")  # noqa: S102 - the page's own words
 
 
+@SQLITE_ALONE
+@pytest.mark.long
 def test_the_dashboard_answers_as_the_page_starts_it(
     reader: Callable[[str], Reader], cluster: Command
 ) -> None:
@@ -318,6 +322,7 @@ def until_answered(port: int, host: str) -> int:
             connection.close()
 
 
+@SQLITE_ALONE
 def test_named_consumers(reader: Callable[[str], Reader]) -> None:
     page = reader("named-consumers")
     page.topic("orders", partitions=3)
@@ -335,6 +340,7 @@ def test_named_consumers(reader: Callable[[str], Reader]) -> None:
     page.follow()
 
 
+@SQLITE_ALONE
 def test_reader_groups(reader: Callable[[str], Reader], cluster: Command, tmp_path: Path) -> None:
     page = reader("reader-groups")
     page.topic("orders", partitions=3)
@@ -385,8 +391,7 @@ def test_shared_states(reader: Callable[[str], Reader], cluster: Command) -> Non
     settings.delete()
 
 
-#: Spark does not see where the SC keeps objects.
-@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
+@SQLITE_ALONE
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
@@ -417,6 +422,7 @@ def test_pipelines(reader: Callable[[str], Reader], cluster: Command, tmp_path: 
     page.gone("large-orders")
 
 
+@SQLITE_ALONE
 def test_reading_records(
     reader: Callable[[str], Reader], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -479,6 +485,7 @@ def test_elastic_streams(reader: Callable[[str], Reader], tmp_path: Path) -> Non
     page.cluster.delete("scope", "shop")
 
 
+@SQLITE_ALONE
 def test_transaction_ids(reader: Callable[[str], Reader], tmp_path: Path) -> None:
     page = reader("transaction-ids")
     page.topic("changes", partitions=1)
@@ -499,12 +506,15 @@ def test_daemons_under_systemd(reader: Callable[[str], Reader]) -> None:
     assert reader("systemd").follow() == 1
 
 
+@SQLITE_ALONE
+@pytest.mark.long
 def test_trouble(reader: Callable[[str], Reader]) -> None:
     page = reader("trouble")
     page.topic("orders", partitions=1)
     assert page.follow() >= 2
 
 
+@SQLITE_ALONE
 def test_typed_topics_print_what_the_page_shows(
     reader: Callable[[str], Reader], tmp_path: Path
 ) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
 from tests.polling import eventually
 from tests.ports import free_base_port
+
+pytestmark = SQLITE_ALONE
 
 
 def until(condition: Callable[[], bool]) -> None:

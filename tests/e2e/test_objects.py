@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e.conftest import Command
 
+pytestmark = pytest.mark.wheel
+
 
 def manifest(name: str, spec: str, labels: str = "") -> str:
     return (

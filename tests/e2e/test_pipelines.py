@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import runnel
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -114,7 +114,7 @@ def committed(directory: Path) -> Counter[int]:
     return Counter(int(value.as_py()) for table in tables for value in table["value"])
 
 
-@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
+@SQLITE_ALONE
 @pytest.mark.parametrize(
     "into",
     # By hand, with `make chaos`, files too: `tests/chaos/spark` kills a driver that writes both.

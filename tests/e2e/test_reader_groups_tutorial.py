@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.source import ROOT
-from tests.e2e.conftest import PYTHON, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, Command
 from tests.ports import free_base_port
 
 TEXT: Final = (ROOT / "docs" / "tutorial" / "reader-groups.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ PAUSES: Final = {
 
 
 #: Where the objects are kept changes nothing of what it shows.
-@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
+@SQLITE_ALONE
 @pytest.mark.long
 def test_the_tutorial_runs_as_it_is_written(runnel: Command, tmp_path: Path) -> None:
     base = free_base_port(runnel.home / "local", 2)

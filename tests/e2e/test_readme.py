@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import runnel as library
 from tests.e2e.conftest import PYTHON, Command
@@ -37,6 +38,7 @@ def shape(line: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"\d[\d,.:T+-]*", "#", line)).strip()
 
 
+@pytest.mark.long
 def test_session_in_the_readme_is_what_happens(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 3)
     steps = session()

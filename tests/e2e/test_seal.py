@@ -21,6 +21,7 @@ def topic(cluster: Command) -> str:
     return "done"
 
 
+@pytest.mark.long
 def test_given_a_seal_then_readers_end_writers_are_refused_and_it_stays(
     cluster: Command, topic: str
 ) -> None:
@@ -67,6 +68,7 @@ def test_given_a_seal_then_readers_end_writers_are_refused_and_it_stays(
     assert cluster("consume", topic) == ""
 
 
+@pytest.mark.long
 def test_given_an_input_without_end_then_the_seal_ends_the_command(cluster: Command) -> None:
     cluster("create", "topic", "piped")
     process = cluster.start("produce", "piped", stdin=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.source import ROOT
-from tests.e2e.conftest import PYTHON, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, Command
 from tests.ports import free_base_port
 
 TEXT: Final = (ROOT / "docs" / "tutorial" / "spark-stream.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def last(lines: list[str]) -> dict[str, str]:
 
 
 #: Spark does not see where the SC keeps objects.
-@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
+@SQLITE_ALONE
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)

@@ -6,8 +6,10 @@ import json
 import urllib.request
 from typing import Any
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
 from tests.polling import eventually
+
+pytestmark = SQLITE_ALONE
 
 
 async def test_records_show_up_in_the_numbers_of_every_replica(cluster: Command) -> None:

@@ -15,6 +15,7 @@ def stream(cluster: Command) -> str:
     return "shop/orders"
 
 
+@pytest.mark.long
 def test_given_a_stream_then_its_life(cluster: Command, stream: str) -> None:
     assert cluster.json("get", "stream", stream)["status"] == {
         "observedGeneration": 1,

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, TIMEOUT_S, Command
+
+pytestmark = SQLITE_ALONE
 
 
 def test_one_picture_for_people_and_for_programs(cluster: Command) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
+
+pytestmark = SQLITE_ALONE
 
 
 @pytest.mark.long

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
+
+pytestmark = SQLITE_ALONE
 
 
 def consumed(cluster: Command, *arguments: str) -> list[dict[str, Any]]:

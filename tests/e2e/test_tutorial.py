@@ -12,7 +12,7 @@ import pytest
 
 import runnel as library
 from tests.architecture.source import ROOT
-from tests.e2e.conftest import PYTHON, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, Command
 
 TEXT: Final = (ROOT / "docs" / "tutorial" / "first-topic.md").read_text(encoding="utf-8")
 #: Which commands are not run here, and what runs them.
@@ -37,6 +37,7 @@ def test_every_exception_is_needed() -> None:
     assert set(ELSEWHERE) <= set(shown(TEXT))
 
 
+@SQLITE_ALONE
 def test_the_tutorial_runs_as_it_is_written(
     cluster: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,9 @@ import pandas  # type: ignore[import-untyped]
 import pytest
 
 import runnel
-from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, TIMEOUT_S, Command
+
+pytestmark = SQLITE_ALONE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "03-typed-topics" / "orders.py"
 

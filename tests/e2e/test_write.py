@@ -6,7 +6,9 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import runnel
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import SQLITE_ALONE, Command
+
+pytestmark = SQLITE_ALONE
 
 
 def test_a_frame_is_written_in_one_line(cluster: Command) -> None:

@@ -27,10 +27,10 @@ def test_given_any_faults_then_at_most_one_sc_leads_and_in_the_end_one_does() ->
 @pytest.mark.slow
 def test_more_lives_see_everything_that_can_happen() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(1_000, 1_100):
+    for seed in range(1_000, 1_060):
         counts.update(run(seed))
     assert {f"fault: {kind}" for kind in FAULTS} <= set(counts)
-    assert min(counts["elections"], counts["leases ended"], counts["writes"]) > 100
+    assert min(counts["elections"], counts["leases ended"], counts["writes"]) > 60
 
 
 @pytest.mark.parametrize("bug", MUTANTS)

@@ -1,5 +1,6 @@
-"""The leading SC is killed, stopped, ended and asked to step down, thirty times, under writes; and
-stopped as it loses an SPU, so that it has something to write when it goes on."""
+"""The leading SC is killed, stopped, ended and asked to step down, fifteen times, under writes; and
+stopped as it loses an SPU, so that it has something to write when it goes on. The benchmark of
+takeovers does so thirty times."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from tests.architecture.source import ROOT
 from tests.contract.kv.etcd_server import require_etcd
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(600)]
-COUNTS: Final = {"--kills": 6, "--stops": 4, "--step-downs": 12, "--ends": 8, "--losses": 4}
+COUNTS: Final = {"--kills": 3, "--stops": 2, "--step-downs": 6, "--ends": 4, "--losses": 2}
 
 
-def test_given_thirty_takeovers_then_no_record_is_lost_and_nobody_is_elected_for_them() -> None:
+def test_given_takeovers_then_no_record_is_lost_and_nobody_is_elected_for_them() -> None:
     """The benchmark's own run: its figures are printed, not judged. The lease is shorter than the
     default, and long enough for a renewal on a machine with other work."""
     counts = [word for name, count in COUNTS.items() for word in (name, str(count))]
@@ -31,7 +32,7 @@ def test_given_thirty_takeovers_then_no_record_is_lost_and_nobody_is_elected_for
     found: dict[str, Any] = json.loads(done.stdout)
     print(json.dumps(found, indent=2))
     assert found["takeovers"] == sum(COUNTS.values())
-    assert found["acknowledged"] > 1_000
+    assert found["acknowledged"] > 500
     assert (found["lost"], found["twice"], found["elections"]) == (0, 0, 0)
     # Nobody takes the office without a need, and back.
     assert found["offices"] == found["takeovers"]

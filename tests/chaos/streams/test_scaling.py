@@ -13,7 +13,6 @@ import pytest
 
 from tests.chaos.replication.spus import SPUS, Fleet
 from tests.chaos.streams.clients import ENDS_S, Place, Reading, Writing, until_done
-from tests.contract.kv.etcd_server import require_etcd
 from tests.e2e.conftest import Command
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -55,20 +54,18 @@ COURSE: Final = (
 )
 
 
-@pytest.fixture(params=["sqlite", "etcd"])
-def cluster_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    if request.param == "etcd":
-        require_etcd()
-    fleet = Fleet(Command(tmp_path / "home", kv=request.param))
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """Its SC keeps objects in SQLite; `test_shared` has SCs that come and go over etcd."""
+    fleet = Fleet(Command(tmp_path / "home"))
     fleet.home.mkdir(parents=True)
     yield fleet
     fleet.stop()
 
 
 def test_given_faults_while_a_stream_is_scaled_then_each_key_is_read_once_and_in_order(
-    cluster_of: Fleet,
+    fleet: Fleet,
 ) -> None:
-    fleet = cluster_of
     fleet.start()
     command = fleet.command
     command("create", "scope", "shop")
