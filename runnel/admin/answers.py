@@ -44,8 +44,8 @@ class HistoryEntry:
 class ReplicaState:
     """One replica of a partition, as its SPU has last reported it; fields not reported are None.
 
-    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: a replica
-    that catches up reports every second.
+    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then, as
+    far as it is as durable as the topic asks for: a replica that catches up reports every second.
     """
 
     spu: int

@@ -188,8 +188,9 @@ class ReplicaAnswer(Model):
     log_start: int | None
     """The first offset that it keeps."""
     next_offset: int | None
-    """Where its log ended in its last report. A follower that is catching up reports every second,
-    any other replica when something else about it changes."""
+    """Where its log ended in its last report, as far as it is as durable as the topic asks for. A
+    follower that is catching up reports every second, any other replica when something else about
+    it changes."""
     reason: str | None
     """Why it is unfit or stopped."""
 

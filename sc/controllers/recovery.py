@@ -4,18 +4,20 @@ This happens in two cases. The cluster recovers: its KV was restored from a back
 happened since (`sc.restored_kv`). Or somebody removed the partition's object, and it was created
 again without leader and live replica set (LRS).
 
-Then all replicas are asked, and the one with the last term and the longest log leads, alone in the
-LRS, at a later term than any of them has seen. Each member of the former LRS held every committed
-record, and a replica with a later last term, or the same and a longer log, holds them as well.
-That is certain only when all replicas have answered, so the election waits for each that is missing
-or unfit.
+Then all replicas are asked, and the one with the last term and the longest log, as far as it is as
+durable as the topic asks for, leads, alone in the LRS, at a later term than any of them has seen.
+Each member of the former LRS held every committed record, and a replica with a later last term, or
+the same and a longer log, holds them as well. That is certain only when all replicas have answered,
+so the election waits for each that is missing or unfit.
 
 An answer is a report that knows the object's current revision, in the cluster's incarnation. Before
 it, the SPU has adopted an assignment without a leader, so the report covers all that it ever
-acknowledged as a leader; otherwise its log could grow between two reports. The histories before and
-after a backup may have diverged, so that each of two replicas holds records that the other lacks:
-elections of a recovery are recorded as unclean. So are those in which a replica has answered that
-lost its memory when its host went down: what was committed may have been in it alone.
+acknowledged as a leader; otherwise its log could grow between two reports. What becomes durable
+after an answer was acknowledged by nobody, or is in the answer of the leader that did. The
+histories before and after a backup may have diverged, so that each of two replicas holds records
+that the other lacks: elections of a recovery are recorded as unclean. So are those in which a
+replica has answered that lost its memory when its host went down: what was committed may have been
+in it alone.
 
 The partition may have moved since, so that its object names SPUs which hold nothing of it any more.
 Whoever reports a replica of it is a holder as well (`found_elsewhere`), so a recovery waits for all

@@ -131,7 +131,7 @@ class Replica:
         self._verifying: asyncio.Task[None] | None = None
         self._reported = self._status.summary()
         self._reported_refusal = self._status.refuses_because
-        self._reported_leo = found.leo
+        self._reported_end = found.leo
 
     # State
 
@@ -435,7 +435,7 @@ class Replica:
         if self._load.tick(self._context.clock_ms(), measured):
             self.moved()
         joining = state.following is not None and state.me not in state.hard_state.lrs
-        if joining and self._reported_leo != self._log.leo:
+        if joining and self._reported_end != state.log.durable:
             self._tell()
 
     def damaged(self, error: Damage | OSError) -> RunnelError:
@@ -505,7 +505,7 @@ class Replica:
             self._commit_watch.observe(self.lac, self._log.leo, self._context.clock_ms())
 
     def _tell(self) -> None:
-        self._reported_leo = self._log.leo
+        self._reported_end = self._runner.state.log.durable
         self._changed(self)
 
     def _tell_of_segments(self) -> None:

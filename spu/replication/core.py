@@ -206,11 +206,13 @@ def _resume(state: ReplicaState) -> Step:
 
 
 def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms: int) -> Step:
+    holders = state.hard_state.replicas
     state = replace(state, hard_state=event.hard_state)
     if state.unpersisted == event.hard_state:
         state = replace(state, unpersisted=None)
     if state.unpersisted is not None:
         return state, ()
+    state, said = follower.on_holders(state, holders)
     state, following = follower.settle(state)
     state, leading = leader.settle(state, now_ms)
     state, attached = attachments.attach_new(state, now_ms)
@@ -219,7 +221,7 @@ def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms
     state, committed = leader.advance(state)
     state, asked = leader.consider(state, now_ms)
     state, pushed = leader.pump(state)
-    return state, (*following, *leading, *attached, *proved, *committed, *asked, *pushed)
+    return state, (*said, *following, *leading, *attached, *proved, *committed, *asked, *pushed)
 
 
 def _flushed(state: ReplicaState, leo: int, now_ms: int) -> Step:

@@ -105,6 +105,15 @@ def settle(state: ReplicaState) -> Step:
     return position(replace(state, following=replace(following, phase=Phase.AGREEING)))
 
 
+def on_holders(state: ReplicaState, before: tuple[int, ...]) -> Step:
+    """Others hold the partition than before: tell a leader that still compares the logs. It may
+    lead without the SC, and not know of them."""
+    following = state.following
+    if following is None or following.phase is not Phase.AGREEING:
+        return state, ()
+    return (state, ()) if state.hard_state.replicas == before else position(state)
+
+
 def position(state: ReplicaState) -> Step:
     """Tell the leader where the log ends."""
     following = state.following

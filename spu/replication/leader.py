@@ -49,7 +49,7 @@ from spu.replication.messages import (
     Reset,
     Truncate,
 )
-from spu.replication.proof import contradiction, may_be_taken_away
+from spu.replication.proof import contradiction, may_be_taken_away, unknown_holders
 from spu.replication.state import (
     CREDITS,
     OLD,
@@ -240,6 +240,9 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
     state, log = noted(state, progress), state.log
     if leading.proving:
         return prove(state, now_ms)
+    if state.leading is not None and unknown_holders(state, state.leading):
+        # It began without the SC. What this follower acknowledges may not be enough.
+        return state, ()
     if message.unfit is not None and Member(sender, message.storage) in state.required:
         # First it leaves the LRS, then it may discard its log.
         return consider(state, now_ms)

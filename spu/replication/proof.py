@@ -7,8 +7,9 @@ it holds the first record of a leader that it follows and all that this leader s
 or has passed this test as a leader:
 
 - it knows its revision from the SC since the opening, and every live replica has answered, or every
-  replica has answered, also of those that one which answers knows of by a later revision; other
-  replicas that are connected get `PROOF_MS`;
+  replica has answered, and the latest revision that any of them knows names no SPU that this disk
+  does not know (`unknown_holders`: then only the SC can help); other replicas that are connected
+  get `PROOF_MS`;
 - no answer contradicts its log (`contradiction`), and no fit live replica has a longer one, or the
   SC could not elect that one for `AHEAD_MS`. Until the SC has spoken, every replica may be live.
 
@@ -76,7 +77,7 @@ def _is_retracted(theirs: int, unclean_term: int, history: History, term: int) -
 def awaited(state: ReplicaState, leading: Leading, now_ms: int) -> str | None:
     """What a leader that must prove its log still waits for, in words; None if it has it all."""
     answered = {p.spu for p in leading.followers if p.answer is not None} | {state.spu}
-    replicas = _holders(state, leading)
+    replicas = {state.spu, *state.hard_state.replicas} | unknown_holders(state, leading)
     live = {member.spu for member in state.hard_state.required}
     if not replicas <= answered and not (state.confirmed and live <= answered):
         missing = sorted((live if state.confirmed else replicas) - answered)
@@ -87,15 +88,14 @@ def awaited(state: ReplicaState, leading: Leading, now_ms: int) -> str | None:
     return None
 
 
-def _holders(state: ReplicaState, leading: Leading) -> set[int]:
-    """SPUs that hold the partition by what this replica knows. Where the SC has not spoken, also
-    those by the latest revision that another one knows: the disk may be one of before a move."""
-    found = {state.spu, *state.hard_state.replicas}
+def unknown_holders(state: ReplicaState, leading: Leading) -> set[int]:
+    """SPUs that hold the partition by the latest revision that another replica knows, and not by
+    what this one knows; none once the SC has spoken. The disk may be one of before a move."""
     answers = [p.answer for p in leading.followers if p.answer is not None]
     latest = max(answers, key=lambda answer: answer.version, default=None)
-    if not state.confirmed and latest is not None and latest.version > state.newest.version:
-        found.update(latest.holders)
-    return found
+    if state.confirmed or latest is None or latest.version <= state.newest.version:
+        return set()
+    return set(latest.holders) - {state.spu, *state.hard_state.replicas}
 
 
 def ahead(state: ReplicaState, leading: Leading) -> int | None:

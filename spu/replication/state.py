@@ -125,8 +125,9 @@ class LogView:
 
     @property
     def durable_part(self) -> LogView:
-        """Without what a failure may still take away."""
-        return self.cut_to(self.durable)
+        """Without what a failure may still take away. A follower may remove committed records
+        before it has synced them: then nothing is left."""
+        return self.cut_to(max(self.durable, self.start))
 
     def begin_at(self, start: int) -> LogView:
         """Without what lies below ``start``, which is at most the log's end."""

@@ -43,6 +43,8 @@ NONCE_BYTES: Final = 16
 #: The producers of a `Reset` as JSON: 2,000 rows of at most 350 bytes fit well.
 MAX_PRODUCERS_BYTES: Final = 1 << 20
 _NUMBERS: Final = 1 << 64
+#: Far more than hold a partition, also while it moves.
+_MAX_HOLDERS: Final = 1_000
 #: How many bytes are sent of the reason why a replica is unfit.
 _MAX_REASON_BYTES: Final = 4096
 
@@ -261,6 +263,8 @@ def _told(part: memoryview) -> tuple[tuple[int, int], tuple[int, ...]]:
     if len(part) < _POSITION_KNOWN.size:
         return (0, 0), ()
     incarnation, revision, count = _POSITION_KNOWN.unpack_from(part)
+    if count > _MAX_HOLDERS:
+        raise ProtocolError(f"a message names {count} holders; it has at most {_MAX_HOLDERS}")
     ids = part[_POSITION_KNOWN.size :]
     if len(ids) < 4 * count:
         raise ProtocolError(f"a message names {count} SPUs, and has {len(ids)} bytes for them")

@@ -419,11 +419,7 @@ MUTANTS: dict[str, Mutant] = {
         proof, "ahead", "(live or not state.confirmed)", "live", unproven_leader
     ),
     "a leader without the SC hears of no later holders": edited(
-        proof,
-        "awaited",
-        "_holders(state, leading)",
-        "{state.spu, *state.hard_state.replicas}",
-        unproven_leader,
+        proof, "unknown_holders", "state.confirmed or ", "True or ", leader
     ),
     "a witness that is behind has an old disk": edited(
         leader, "on_log_end", "in state.newest.required", "in state.required"

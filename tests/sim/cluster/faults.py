@@ -2,7 +2,8 @@
 
 A fault that destroys a disk spares the last fit live replica of a partition: what is lost with all
 disks is lost. A loss of power spares nobody. A disk goes back in time only where another fit live
-replica has one that did not, and where no former leader leads on (ADR 0045, *Not held*).
+replica has one that did not, no former leader that it does not know to be one leads on or will, and
+others know of a move that it does not know (ADR 0045, *Not held*).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from sc.controllers.membership.begin import respecified
+from schemas.ids import election_term
 from schemas.objects.partition import DesiredState, Partition
 from spu.replication.state import HardState
 from tests.sim.cluster.ledger import is_fit
@@ -333,7 +335,7 @@ class Faults:
             name
             for name in spu.replicas
             if name in copy.disks
-            and self._may_go_back(spu, name)
+            and self._may_go_back(spu, name, copy.disks[name].hard_state)
             and self._is_contradicted(spu, name, copy.disks[name].hard_state)
         ]
         if not names:
@@ -346,11 +348,11 @@ class Faults:
         downtime_us = self._copies.choice((20_000, 400_000, 3_000_000))
         world.clock.after(downtime_us + self._copies.randint(0, 200_000), spu.start)
 
-    def _may_go_back(self, spu: SimSpu, name: str) -> bool:
+    def _may_go_back(self, spu: SimSpu, name: str, copied: HardState) -> bool:
         """Whether the other live replicas have disks that did not go back, are not full and do not
-        fail, and nobody leads on in a term that is over. A copy may be of before a move: it knows
-        another spec and other live replicas, or has the storage of a replica that was deleted. All
-        that is held."""
+        fail, and nobody leads on, or will after a start, in a term that is over and that the copy
+        does not know to be. A copy may be of before a move: it knows another spec and other live
+        replicas, or has the storage of a replica that was deleted."""
         world = self._world
         partition = world.kv.partition(name)
         if partition is None or partition.status.leader is None:
@@ -361,8 +363,8 @@ class Faults:
             return False
         if any(other.will_fail(name) or other.disk_is_full for other in held):
             return False
-        terms = (other.replicas[name].leads_in for other in held)
-        if any(term not in (None, partition.status.term) for term in terms):
+        terms = {other.replicas[name].leads_in for other in held} - {None, partition.status.term}
+        if any(term is not None and term >= election_term(copied.term) for term in terms):
             return False
         live = {member.spu_id: member for member in partition.status.lrs if member.spu_id != spu.id}
         fit = {
@@ -375,14 +377,14 @@ class Faults:
         return bool(live) and fit == set(live)
 
     def _is_contradicted(self, spu: SimSpu, name: str, copied: HardState) -> bool:
-        """Whether a copy knows the SPUs of all live replicas, or one that it knows will not answer,
-        or knows of a later move. A leader with such a disk that does not hear the SC, and whose
-        others have heard of no move since, is not held (ADR 0045)."""
+        """Whether a copy does not lead, or knows the SPUs of all live replicas, or one that it
+        knows will not answer, or knows of a later move. A leader with another disk that does not
+        hear the SC is not held (ADR 0045)."""
         world = self._world
         partition = world.kv.partition(name)
         live = set() if partition is None else {m.spu_id for m in partition.status.lrs}
         known = {spu.id, *copied.replicas}
-        if live <= known:
+        if not copied.leading or live <= known:
             return True
         others = [world.spus[i] for i in known if i != spu.id]
         if not all(name in other.replicas for other in others):

@@ -105,13 +105,8 @@ class SimReplica:
     def leads_in(self) -> int | None:
         """The election term in which it leads, or is about to, or will after a start where nobody
         tells it of another leader; None if it does not."""
-        state = self.state
-        if state is None:
-            kept = self.disk.hard_state
-            return election_term(kept.term) if kept.leading else None
-        if state.leading is None and state.becoming is None:
-            return None
-        return election_term(state.newest.term)
+        kept = self.disk.hard_state if self.state is None else self.state.newest
+        return election_term(kept.term) if kept.leading else None
 
     @property
     def is_old(self) -> bool:

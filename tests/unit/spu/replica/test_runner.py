@@ -17,9 +17,11 @@ from spu.replica import runner as runner_module
 from spu.replication.core import step
 from spu.replication.events import Appended, Flushed, Input, Tick
 from spu.replication.follower import Step
+from spu.replication.messages import Append
 from spu.replication.state import ReplicaState
 from spu.storage.journal import JournalEntry
 from tests.unit.spu.builders import (
+    TERM,
     UID,
     assign,
     assignment_of,
@@ -30,7 +32,8 @@ from tests.unit.spu.builders import (
     settings_of,
     until,
 )
-from tests.unit.spu.other_spu import LATER, follow
+from tests.unit.spu.other_spu import LATER, batches_of, follow
+from tests.unit.spu.stuck_sync import StuckSync
 
 
 @pytest.fixture
@@ -189,4 +192,24 @@ async def test_given_long_polls_on_a_follower_that_becomes_unfit_then_they_are_t
     spu.replica.damaged(OSError(errno.EIO, "a bad sector"))
     (error,) = told
     assert isinstance(error, StorageFailedError)
+    await spu.host.close()
+
+
+async def test_given_a_follower_that_joins_then_the_sc_hears_of_what_it_has_synced_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.host.host.TICK_S", 3_600.0)
+    spu, other, boot = await follow(tmp_path, monkeypatch)
+    replica = spu.replica
+    await until(lambda: replica.report().leo == 5)
+    stuck = StuckSync(monkeypatch)
+    records = batches_of(*[b"acknowledged"] * 6)
+    other.says(Append(TERM, 1, boot, records[5:], 1, 0))
+    await until(lambda: stuck.runs == 1)
+    replica.tick(spu.now_us)
+    assert (replica.leo, spu.reports[-1].leo) == (6, 5)
+    stuck.release()
+    await until(lambda: replica.report().leo == 6)
+    replica.tick(spu.now_us)
+    assert spu.reports[-1].leo == 6
     await spu.host.close()

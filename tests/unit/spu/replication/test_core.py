@@ -53,6 +53,29 @@ def confirmed(known: HardState) -> PartitionUpdated:
     )
 
 
+@pytest.mark.parametrize(
+    ("log", "leo", "last_term"),
+    [
+        pytest.param(LogView(0, 4, 4, (TermStart(1, 0),)), 4, 1, id="given-all-synced-then-all"),
+        pytest.param(
+            LogView(0, 9, 6, (TermStart(1, 0), TermStart(2, 6))),
+            6,
+            1,
+            id="given-a-term-that-is-not-synced-then-the-one-before",
+        ),
+        pytest.param(LogView(0, 4, 0, (TermStart(1, 0),)), 0, 0, id="given-none-then-none"),
+        pytest.param(
+            LogView(6, 9, 4, (TermStart(1, 5), TermStart(2, 8))),
+            6,
+            1,
+            id="given-less-than-where-it-begins-then-what-is-before",
+        ),
+    ],
+)
+def test_what_is_durable_of_a_log(log: LogView, leo: int, last_term: int) -> None:
+    assert (log.durable_part.leo, log.durable_part.last_term) == (leo, last_term)
+
+
 def test_given_a_restart_then_the_next_count_of_restarts() -> None:
     hard_state = HardState("a", TERM, 1, REPLICAS, (A,), leading=True, pending=(A, B))
     dialogue = Dialogue(

@@ -92,6 +92,18 @@ def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -
     assert dialogue.hear(0, Attach(TERM, 2)) == (Send(0, answer),)
 
 
+def test_given_other_holders_while_the_logs_are_compared_then_it_answers_again() -> None:
+    """The leader may lead without the SC: what this replica hears, it has to hear."""
+    dialogue = following()
+    assert dialogue.keep(learned(2)) == ()
+    answer = LogEnd(TERM, 1, "boot", "b", 0, 0, lac=-1, version=(0, 3), holders=(0, 1, 2, 3))
+    moves = replace(learned(3), replicas=(0, 1, 2, 3))
+    assert dialogue.keep(moves) == (Send(0, answer),)
+    # Not once the leader has begun.
+    dialogue.keep(Received(0, append(ONE)))
+    assert dialogue.keep(replace(learned(4), replicas=REPLICAS)) == ()
+
+
 def test_given_batches_then_stored_and_acknowledged_when_durable() -> None:
     dialogue = following()
     assert dialogue.hear(0, append(ONE, lac=0)) == (AppendBatches((ONE,)), Committed(0))

@@ -11,6 +11,7 @@ from spu.replication.events import (
     AppendControl,
     Elected,
     HardStatePersisted,
+    LinkDown,
     LinkUp,
     Output,
     PersistHardState,
@@ -312,6 +313,23 @@ def test_given_the_sc_has_not_spoken_then_holders_that_others_know_of_count(
     # The word of the SC is enough.
     dialogue.keep(learned(4, TERM, 0, A, B, C))
     assert dialogue.state.may_append
+
+
+def test_given_it_began_without_the_sc_then_one_that_knows_of_a_later_move_does_not_count() -> None:
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+        dialogue.keep(Received(peer, replace(answer(peer), term=TERM + 1)))
+    assert dialogue.state.may_append
+    dialogue.keep(LinkDown(2))
+    dialogue.keep(LinkUp(2))
+    later = replace(answer(2), term=TERM + 1, attach=3, version=(0, 3), holders=(0, 3, 4))
+    assert dialogue.keep(Received(2, later)) == ()
+    dialogue.keep(learned(4, TERM, 0, A, B, C))
+    outputs = dialogue.keep(Received(2, later))
+    assert any(isinstance(output, Send) and output.to == 2 for output in outputs)
 
 
 def test_given_an_old_disk_that_knows_fewer_live_replicas_then_commits_never_need_fewer() -> None:

@@ -84,6 +84,9 @@ def test_given_an_answer_of_an_earlier_version_then_it_knows_no_holders() -> Non
     assert decode(kind, fixed[:-28], tail) == (UID, said)
     with pytest.raises(ProtocolError, match="names 2 SPUs, and has 7 bytes for them"):
         decode(kind, fixed[:-1], tail)
+    _, many, _ = through(encode(UID, replace(said, holders=tuple(range(1_001)))))
+    with pytest.raises(ProtocolError, match="names 1001 holders; it has at most 1000"):
+        decode(kind, many, tail)
 
 
 def test_given_a_long_reason_then_it_is_cut_between_characters() -> None:
