@@ -162,7 +162,8 @@ class KvChoice:
 
 @pytest.fixture(scope="session", params=["sqlite", pytest.param("etcd", marks=pytest.mark.slow)])
 def kv(request: pytest.FixtureRequest) -> KvChoice:
-    """Every KV that a cluster of processes can have: the suite runs on each."""
+    """Every KV that a cluster of processes can have: what does not name `SQLITE_ALONE` runs on
+    each."""
     if request.param == "sqlite":
         return KvChoice("sqlite")
     require_client()

@@ -2,8 +2,8 @@
 
 Most tests are about what a command does to a cluster and what it prints. They need a process with
 an environment, standard streams and an exit code of its own, but not the interpreter's start and
-the imports anew each time. Tests of an installed wheel start each command from nothing
-(`tests.e2e.conftest.Command`): a command that relies on what another one imports fails there.
+the imports anew each time. Tests of an installed wheel start their commands from nothing
+(`tests.e2e.conftest.Command`): one that relies on what another one imports fails there.
 
 Neighbours: `tests.e2e.fork_server` is the other process.
 """

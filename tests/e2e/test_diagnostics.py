@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.conftest import SQLITE_ALONE, Command
+from tests.e2e.conftest import Command
 from tests.polling import eventually
 from tests.ports import free_base_port
-
-pytestmark = SQLITE_ALONE
 
 PLANTED = "hunter2-planted"
 

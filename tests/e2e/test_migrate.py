@@ -154,7 +154,7 @@ def test_a_move_that_cannot_be_leaves_the_cluster_running(runnel: Command, etcd:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay_s", [0.7, 1.5, 2.3])
+@pytest.mark.parametrize("delay_s", [0.7, 1.5])
 def test_a_move_killed_at_any_time_is_ended_by_repeating_it(
     runnel: Command, delay_s: float
 ) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import runnel as library
-from tests.e2e.conftest import PYTHON, Command
+from tests.e2e.conftest import PYTHON, SQLITE_ALONE, Command
 from tests.ports import free_base_port
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,7 @@ def shape(line: str) -> str:
 
 
 @pytest.mark.long
+@SQLITE_ALONE
 def test_session_in_the_readme_is_what_happens(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 3)
     steps = session()

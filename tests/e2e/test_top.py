@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.conftest import PYTHON, SQLITE_ALONE, TIMEOUT_S, Command
 
-pytestmark = SQLITE_ALONE
+pytestmark = [pytest.mark.wheel, SQLITE_ALONE]
 
 
 def test_one_picture_for_people_and_for_programs(cluster: Command) -> None:

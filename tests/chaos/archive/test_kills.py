@@ -111,7 +111,7 @@ def test_given_kills_at_any_moment_then_every_record_is_read_once(tmp_path: Path
                     for more in ((), ("--all",))
                 ]
                 try:
-                    time.sleep(rng.uniform(0.5, 2.5))
+                    time.sleep(rng.uniform(0.5, 2.5) * (1 if number < ROUNDS else 2))
                     if number % 5 == 4:
                         victim = rng.choice(spu_processes())
                         victim.send_signal(signal.SIGKILL)

@@ -68,8 +68,8 @@ FAR_PARTITIONS: Final = 20
 FAR_RECORDS: Final = 20
 #: For what takes a moment on a machine that has nothing else to do.
 PATIENCE_S: Final = 150.0
-BAD_S: Final = 30.0
-FLAPS: Final = 3
+BAD_S: Final = 20.0
+FLAPS: Final = 2
 UP_S, DOWN_S = 10.0, 5.0
 
 

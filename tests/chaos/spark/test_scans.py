@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,12 +32,14 @@ def frame_of(spark: SparkSession, cluster: runnel.Cluster, topic: str, **options
 
 
 def leader_pid(cluster: runnel.Cluster, topic: str, partition: int) -> int:
-    """The process of the SPU that leads a partition."""
+    """The process of the SPU that leads a partition, of the cluster that this process started."""
     leader = cluster.topic(topic).partitions[partition].leader
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if f"spu-{leader}.yaml" in " ".join(command) and "spu" in command:
-            return int(process.pid)
+    for process in psutil.Process().children(recursive=True):
+        # A process may end in between.
+        with suppress(psutil.NoSuchProcess):
+            command = process.cmdline()
+            if f"spu-{leader}.yaml" in " ".join(command) and "spu" in command:
+                return int(process.pid)
     raise AssertionError(f"no process of SPU {leader}")
 
 
@@ -76,7 +79,7 @@ def test_given_the_topic_is_another_one_in_the_middle_then_it_says_so(
 ) -> None:
     fill(cluster, "replaced", partitions=4)
     # The second half of the tasks begins when the topic is another one.
-    scan = Scan(frame_of(spark, cluster, "replaced"), tmp_path / "begun", seconds=3.0)
+    scan = Scan(frame_of(spark, cluster, "replaced"), tmp_path / "begun", seconds=10.0)
     scan.in_the_middle()
     cluster.delete("topic", "replaced")
     cluster.wait("topic", "replaced", "deleted")
