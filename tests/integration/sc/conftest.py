@@ -19,6 +19,7 @@ from sc.kv.interface import KV
 from schemas.objects.manifest.validation import parse_object
 from schemas.objects.metadata import Object
 from tests.integration.sc.connections import PRIVATE_LIMITS
+from tests.integration.sc.several import RunningNode, running_node
 from tests.polling import eventually
 from tests.unit.sc.builders import SC
 
@@ -107,6 +108,13 @@ async def kv() -> AsyncIterator[KV]:
     store = await open_kv("memory:")
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def nodes(kv: KV) -> AsyncIterator[list[RunningNode]]:
+    """Three SCs over one KV."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(running_node(kv)) for _ in range(3)]
 
 
 @pytest.fixture

@@ -153,3 +153,14 @@ async def leader_of(nodes: list[RunningNode]) -> RunningNode:
 
     await eventually(known)
     return next(one for one in nodes if one.leads)
+
+
+def others(nodes: list[RunningNode], leader: RunningNode) -> list[RunningNode]:
+    """All but the one that leads."""
+    return [one for one in nodes if one is not leader]
+
+
+def make_stale(node: RunningNode) -> None:
+    """Its watch broke ten seconds ago, and nobody mends it."""
+    node.mirror._mend = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+    node.mirror._broken_since_ms = node.mirror.clock_ms() - 10_000
