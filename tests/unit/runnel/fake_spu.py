@@ -27,6 +27,7 @@ from schemas.errors import (
 )
 from schemas.wire.batch import BatchHeader, read_header, set_offset_and_term, verify_client_part
 from schemas.wire.log_line_requests import ListLogLinesRequest
+from schemas.wire.payload import decode_records
 from schemas.wire.protocol import PREFIX, Api, HelloResponse, pack_error, pack_frame, unpack_frame
 from schemas.wire.record_requests import (
     LATEST,
@@ -80,6 +81,15 @@ class FakeLog:
     @property
     def lac(self) -> int:
         return self.end - 1 if self.confirmed is None else self.confirmed
+
+    @property
+    def values(self) -> list[bytes]:
+        """Those of all records, in order."""
+        return [
+            value
+            for batch in self.batches
+            for value in decode_records(batch).column("value").to_pylist()
+        ]
 
     def visible(self) -> int:
         """What a fetch ends before."""

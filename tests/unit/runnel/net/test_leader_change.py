@@ -29,7 +29,7 @@ from tests.ports import free_ports
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeLog, FakeSpu, Step
-from tests.unit.runnel.produce.test_producer import send_batches, values
+from tests.unit.runnel.produce.test_producer import send_batches
 
 TERM = 1 << 16
 
@@ -118,7 +118,7 @@ async def test_given_a_leader_that_dies_before_it_answers_then_all_stand_once_in
         await change.first.stop()
         async with asyncio.timeout(30):
             await producer.flush()
-    assert values(new) == [b"first", *sent]
+    assert new.values == [b"first", *sent]
     assert {header.producer_epoch for header in new.headers()} == {0}
     assert producer.metrics.records_failed == 0
 
@@ -133,7 +133,7 @@ async def test_given_a_known_successor_then_the_producer_goes_there_without_a_wa
         change.elect()
         async with asyncio.timeout(20):
             await producer.send(b"2", key=b"k")
-    assert values(change.log(change.second)) == [b"1", b"2"]
+    assert change.log(change.second).values == [b"1", b"2"]
 
 
 async def test_given_a_known_successor_then_the_consumer_goes_there_without_a_wait(
@@ -179,7 +179,7 @@ async def test_given_a_silent_leader_then_the_producer_leaves_it_once_another_le
         change.elect()
         async with asyncio.timeout(20):
             await producer.flush()
-    assert values(change.log(change.second)) == [b"1", *sent]
+    assert change.log(change.second).values == [b"1", *sent]
 
 
 @pytest.mark.usefixtures("impatient", "no_waits")
@@ -197,7 +197,7 @@ async def test_given_a_leader_that_stood_still_before_the_client_came_then_it_le
             async with asyncio.timeout(20):
                 for delivery in sent:
                     await delivery
-    assert sorted(values(change.log(change.second))) == [b"0", b"1", b"2"]
+    assert sorted(change.log(change.second).values) == [b"0", b"1", b"2"]
 
 
 async def test_given_a_leader_that_refused_the_last_attempts_then_the_next_one_is_left_too(
@@ -215,7 +215,7 @@ async def test_given_a_leader_that_refused_the_last_attempts_then_the_next_one_i
         change.elect()
         async with asyncio.timeout(20):
             await sent
-    assert values(change.log(change.second)) == [b"1"]
+    assert change.log(change.second).values == [b"1"]
 
 
 @pytest.mark.usefixtures("impatient", "no_waits")
@@ -250,7 +250,7 @@ async def test_given_a_silent_leader_and_no_other_then_its_answer_is_waited_for(
         change.first.may_answer.set()
         assert (await delivery).offset == 0
         assert producer.metrics.retries == 0
-    assert values(change.log(change.first)) == [b"1"]
+    assert change.log(change.first).values == [b"1"]
 
 
 async def test_given_too_few_live_replicas_then_the_batch_is_sent_until_there_are_enough(
@@ -262,7 +262,7 @@ async def test_given_too_few_live_replicas_then_the_batch_is_sent_until_there_ar
         change.first.produce_script.extend([short] * 4)
         sent = await send_batches(producer, 6)
         await producer.flush()
-    assert values(change.log(change.first)) == [b"1", *sent]
+    assert change.log(change.first).values == [b"1", *sent]
     assert producer.metrics.retries >= 1
 
 
