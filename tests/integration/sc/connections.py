@@ -14,6 +14,7 @@ from connection_manager.manager import ClusterIdentity, ConnectionManager, start
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
     PARTS_PROTOCOL,
+    Challenge,
     Envelope,
     FindPeers,
     Heartbeat,
@@ -128,6 +129,12 @@ class Peer:
                 body = decode_envelope(message.data).body
                 if not isinstance(body, Heartbeat):
                     return body
+
+    async def challenged(self) -> Exchange:
+        """What is to be proven, after an identity of SPU 1."""
+        challenge = await self.hear()
+        assert isinstance(challenge, Challenge), challenge
+        return Exchange(challenge.cluster_uid, 1, "one", "n", challenge.nonce)
 
     async def rejected(self) -> Reject:
         body = await self.hear()
