@@ -58,11 +58,14 @@ def _to_end(name: str) -> str:
 
 
 def _what_next(spu: Spu) -> str:
+    # What comes after how far the drain is: replicas that it keeps, for example.
+    beside = (spu.status.reason or "").partition("; ")[2]
+    but = f"; but see first: {beside}" if beside else ""
     if spu.spec.group is None:
-        return "it can be stopped, and deleted"
+        return f"it can be stopped, and deleted{but}"
     return (
-        f"it holds no replicas. SpuGroup {spu.spec.group} removes its SPU with the highest id when"
-        " its replicas are lowered"
+        f"no partition is on it. SpuGroup {spu.spec.group} removes its SPU with the highest id when"
+        f" its replicas are lowered{but}"
     )
 
 

@@ -35,9 +35,16 @@ class AssignmentSource(Protocol):
     ) -> dict[str, object]: ...
 
 
-#: How long an answer is waited for where an earlier one is known: an SC that stands still gives
-#: none, and one of a topic with thousands of partitions may take seconds.
+#: How long an answer is waited for at most where an earlier one is known: an SC that stands still
+#: gives none.
 ASK_AGAIN_S: Final = 10.0
+#: For so long at first: until then, a leader that only restarted is not tried. An SC that is slow
+#: must be heard in the end, so the wait doubles with each answer that did not come.
+_ASK_FIRST_S: Final = 2.0
+#: Somebody who asks after longer than this is not the one that waited: it begins anew.
+_ASKED_ON_S: Final = 5.0
+#: So much longer for each partition: an answer for thousands of them may take seconds.
+_ASK_PARTITION_S: Final = 0.001
 
 
 def partition_of(topic: TopicAssignment, index: int) -> PartitionLeader | None:
@@ -45,6 +52,13 @@ def partition_of(topic: TopicAssignment, index: int) -> PartitionLeader | None:
     at = bisect_left(topic.partitions, index, key=attrgetter("index"))
     there = at < len(topic.partitions) and topic.partitions[at].index == index
     return topic.partitions[at] if there else None
+
+
+def patience_s(partitions: int, silences: int) -> float:
+    """How long the SC is waited for that has not answered the last ``silences`` times, in seconds,
+    where the leaders of a topic of so many partitions are known from earlier."""
+    first_s = _ASK_FIRST_S + partitions * _ASK_PARTITION_S
+    return min(ASK_AGAIN_S, first_s * (1 << min(silences, 8)))
 
 
 class LeaderCache:
@@ -55,6 +69,8 @@ class LeaderCache:
         self._now = now
         self._entries: dict[str, KnownAssignment] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        #: How many answers did not come in a row, and when the last wait for one ended.
+        self._silences: dict[str, tuple[int, float]] = {}
 
     async def topic(self, name: str, newer_than: float = -math.inf) -> TopicAssignment:
         """The assignment of a topic, asked for after ``newer_than``.
@@ -70,12 +86,18 @@ class LeaderCache:
             if entry is not None and entry.asked_at > newer_than:
                 return entry.topic
             asked_at = self._now()
+            silences, silent_at = self._silences.pop(name, (0, 0.0))
+            if asked_at - silent_at > _ASKED_ON_S:
+                silences = 0
+            wait_s = None if entry is None else patience_s(entry.topic.partition_count, silences)
             try:
-                async with asyncio.timeout(None if entry is None else ASK_AGAIN_S):
+                async with asyncio.timeout(wait_s):
                     answer = await self._source.assignments(name)
-            except (UnreachableError, TimeoutError):
+            except (UnreachableError, TimeoutError) as error:
                 if entry is None:
                     raise
+                if isinstance(error, TimeoutError):
+                    self._silences[name] = silences + 1, self._now()
                 # Callers that failed before this request share its outcome: they must not wait for
                 # a silent SC one after another.
                 self._entries[name] = replace(entry, asked_at=asked_at)

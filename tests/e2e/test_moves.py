@@ -46,7 +46,7 @@ def test_the_page_moves_replicas_and_a_restart_loses_nothing(runnel: Command) ->
     assert held(runnel) == {0: 1, 1: 1, 2: 1}
     assert runnel("cluster", "rebalance", "--dry-run") == "all is balanced\n"
     replaced = runnel("spu", "replace", "spu-1", "--with", "spu-2")
-    assert replaced.startswith("spu/spu-1 is drained: it holds no replicas. SpuGroup spu removes ")
+    assert replaced.startswith("spu/spu-1 is drained: no partition is on it. SpuGroup spu removes ")
     assert held(runnel) == {0: 1, 2: 2}
     runnel("spu", "drain", "spu-1", "--cancel")
     assert "drainTo" not in runnel.json("get", "spu", "spu-1")["spec"]

@@ -49,7 +49,7 @@ class Draining:
     def reason(self) -> str:
         """How far it is, in words."""
         if not self.left and not self.deleting:
-            return "drained: it holds no replicas"
+            return "drained: no partition is on it"
         if not self.left:
             remains = "1 replica" if self.deleting == 1 else f"{self.deleting} replicas"
             if self.is_there:

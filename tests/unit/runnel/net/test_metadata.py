@@ -11,7 +11,7 @@ import pytest
 
 from runnel.net import metadata
 from runnel.net.known_assignment import BEHIND_S
-from runnel.net.metadata import LeaderCache
+from runnel.net.metadata import LeaderCache, patience_s
 from schemas.control.assignments import Assignments, PartitionLeader, TopicAssignment
 from schemas.errors import NotFoundError, UnreachableError
 
@@ -209,3 +209,41 @@ async def test_given_an_sc_that_stands_still_then_what_is_known_is_used(
     await asked_again(cache)
     source.is_silent = True
     assert await asked_again(cache) == [9, 9]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "silences", "waits_s"),
+    [
+        pytest.param(1, 0, 2.001, id="given-the-first-question-then-soon-without-it"),
+        pytest.param(1, 1, 4.002, id="given-no-answer-then-twice-as-long"),
+        pytest.param(1, 3, 10.0, id="given-many-then-the-most"),
+        pytest.param(1, 10_000, 10.0, id="given-very-many-then-the-most"),
+        pytest.param(5_000, 0, 7.0, id="given-thousands-of-partitions-then-longer-at-once"),
+    ],
+)
+def test_how_long_the_sc_is_waited_for(partitions: int, silences: int, waits_s: float) -> None:
+    assert patience_s(partitions, silences) == pytest.approx(waits_s)
+
+
+async def test_given_no_answers_then_each_is_waited_for_longer_until_one_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = list[tuple[int, int]]()
+
+    def noted(partitions: int, silences: int) -> float:
+        found.append((partitions, silences))
+        return 0.001 if source.is_silent else 10.0
+
+    monkeypatch.setattr(metadata, "patience_s", noted)
+    source = Source()
+    clock = Clock()
+    cache = LeaderCache(source, clock)
+    await asked_again(cache)
+    for is_silent in (True, True, False, True):
+        source.is_silent = is_silent
+        await asked_again(cache)
+    assert found == [(2, 0), (2, 1), (2, 2), (2, 0)]
+    # Much later it is another failure that asks.
+    clock.now_s += 60
+    await asked_again(cache)
+    assert found[-1] == (2, 0)

@@ -278,7 +278,7 @@ ELSEWHERE = member_of(group_of(template=SpuTemplate(storage=Storage(log_dir="/ot
 SMALL = member_of(group_of(template=SpuTemplate(storage=Storage(size=1 << 20))), 1)
 CUSTOM = spu_of(1, name="g-1")
 BROKEN = "its process ended 3 times in a row (exit code 1): no such directory"
-DRAINED = "drained: it holds no replicas"
+DRAINED = "drained: no partition is on it"
 SHRUNK = group_of(replicas=0)
 DRAINS = member_of(GROUP, 1, SpuResolution.DRAINING, reason=DRAINED)
 DRAINS = DRAINS.with_status(DRAINS.status.model_copy(update={"drained": True}))
@@ -557,6 +557,17 @@ def runs(spu: Spu, trouble: str | None = None, *, unable: bool = False) -> dict[
             view_of(SHRUNK, MANAGED, provisioned=runs(MANAGED), sessions=[session_of(1)]),
             (becomes(MANAGED, SpuResolution.DRAINING, DRAINED, drained=True),),
             id="given-group-shrunk-then-draining",
+        ),
+        pytest.param(
+            view_of(
+                SHRUNK,
+                MANAGED,
+                LED,
+                provisioned=runs(MANAGED),
+                sessions=[session_of(1, report_of(LED))],
+            ),
+            (becomes(MANAGED, SpuResolution.DRAINING, f"{DRAINED}; {LEFT}", drained=True),),
+            id="given-it-keeps-a-replica-that-others-hold-then-the-reason-names-it",
         ),
         pytest.param(
             view_of(
