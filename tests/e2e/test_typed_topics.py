@@ -148,10 +148,10 @@ TYPES = {
 
 @pytest.mark.parametrize("text", [WEATHER, PLANES], ids=["weather", "planes"])
 def test_published_csv_with_na_comes_back_equal(
-    cluster: Command, tmp_path: Path, text: str, request: pytest.FixtureRequest
+    cluster: Command, tmp_path: Path, text: str
 ) -> None:
-    name = f"nyc-{request.node.callspec.id.split('-')[-1]}"
     header = text.partition("\n")[0].split(",")
+    name = f"nyc-{header[0]}"
     schema = [{"name": column, "type": TYPES[column]} for column in header]
     manifest = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": name}}
     cluster(
