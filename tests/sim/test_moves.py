@@ -158,7 +158,7 @@ def test_more_worlds_of_a_corner(corner: str, fault: str) -> None:
     ],
 )
 def test_every_world_that_comes_of_a_corner(corner: str) -> None:
-    assert exhaust(CORNERS[corner](), moves, check, most=10_000).complete
+    assert exhaust(CORNERS[corner](), moves, check, most=20_000).complete
 
 
 #: The corner in whose nearest worlds a deliberate bug shows.
