@@ -18,6 +18,7 @@ HALF = 100
 
 
 @pytest.mark.long
+@pytest.mark.timeout(240)
 def test_given_a_topic_then_the_life_of_a_group(cluster: Command) -> None:
     cluster("create", "topic", "shared", "--partitions", "4")
     lines = "".join(f"k{n % KEYS}:{n}\n" for n in range(RECORDS))
