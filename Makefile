@@ -9,8 +9,8 @@ SEEDS ?= 2000
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
-# What `make test-slow` gives the machine to itself: it kills and freezes processes and has them be
-# back in time, or times what a browser draws. Spark is killed beside other tests.
+# What `make test-slow` gives the machine to itself: it kills and freezes processes and limits how
+# soon they are back, or times what a browser draws. Spark is killed beside other tests.
 BESIDE := tests/chaos/spark/
 ALONE := $(filter-out $(BESIDE),$(wildcard tests/chaos/[a-z]*/)) tests/browser/test_many_partitions.py
 SLOWEST := --durations 30 --durations-min 0.5

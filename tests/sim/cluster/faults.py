@@ -2,8 +2,9 @@
 
 A fault that destroys a disk spares the last fit live replica of a partition: what is lost with all
 disks is lost. A loss of power spares nobody. A disk goes back in time only where another fit live
-replica has one that did not, no former leader that it does not know to be one leads on or will, and
-others know of a move that it does not know (ADR 0045, *Not held*).
+replica has one that did not. Two cases are left out, which are not held (ADR 0045): a former leader
+that leads on, or will after a start, and of whose end the copy does not know; and a copy of before
+a move that leads, and will be answered only by replicas that have not heard of the move.
 """
 
 from __future__ import annotations

@@ -72,6 +72,17 @@ def reopened(*lrs: Member, log: LogView = LOG, unclean: int = 0, links: bool = T
     return dialogue
 
 
+def resumed() -> Dialogue:
+    """SPU 0 was started again and leads on, without a word of the SC; it knows itself and SPU 1 to
+    be live."""
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+    return dialogue
+
+
 def answer(spu: int, log: LogView = LOG, lac: int = 3, lac_term: int = 3, **more: object) -> LogEnd:
     """What a follower answers that has this log."""
     number, storage = spu, "abc"[spu]
@@ -242,11 +253,7 @@ def test_given_a_live_replica_with_a_longer_log_then_its_election_is_asked_for()
     ],
 )
 def test_given_a_longer_log_and_no_word_of_the_sc_then_it_never_begins(ahead: int) -> None:
-    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
-    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
-    dialogue.keep(Resume())
-    for peer in (1, 2):
-        dialogue.keep(LinkUp(peer))
+    dialogue = resumed()
     longer = LogView(0, 9, 9, LOG.history)
     for spu in (1, 2):
         log = longer if spu == ahead else LOG
@@ -269,11 +276,7 @@ def test_given_a_longer_log_that_is_not_live_or_not_fit_then_it_begins() -> None
 
 
 def test_given_the_sc_has_not_spoken_then_all_replicas_must_answer_and_commits_need_them() -> None:
-    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
-    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
-    dialogue.keep(Resume())
-    for peer in (1, 2):
-        dialogue.keep(LinkUp(peer))
+    dialogue = resumed()
     for spu in (1, 2):
         assert not dialogue.state.may_append
         said = replace(answer(spu), term=TERM + 1)
@@ -299,11 +302,7 @@ def test_given_the_sc_has_not_spoken_then_holders_that_others_know_of_count(
     version: tuple[int, int], holders: tuple[int, ...], *, begins: bool
 ) -> None:
     """The disk may be one of before a move: who is live now may not be among those it knows."""
-    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
-    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
-    dialogue.keep(Resume())
-    for peer in (1, 2):
-        dialogue.keep(LinkUp(peer))
+    dialogue = resumed()
     known = {1: (version, holders), 2: ((0, 1), (0, 7))}
     for spu in (1, 2):
         told, ids = known[spu]
@@ -316,11 +315,8 @@ def test_given_the_sc_has_not_spoken_then_holders_that_others_know_of_count(
 
 
 def test_given_it_began_without_the_sc_then_one_that_knows_of_a_later_move_does_not_count() -> None:
-    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
-    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
-    dialogue.keep(Resume())
+    dialogue = resumed()
     for peer in (1, 2):
-        dialogue.keep(LinkUp(peer))
         dialogue.keep(Received(peer, replace(answer(peer), term=TERM + 1)))
     assert dialogue.state.may_append
     dialogue.keep(LinkDown(2))
@@ -335,11 +331,8 @@ def test_given_it_began_without_the_sc_then_one_that_knows_of_a_later_move_does_
 def test_given_an_old_disk_that_knows_fewer_live_replicas_then_commits_never_need_fewer() -> None:
     """The SC may elect the one that this disk has forgotten. Once its word is there, that counts,
     also before it is durable."""
-    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
-    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
-    dialogue.keep(Resume())
+    dialogue = resumed()
     for peer in (1, 2):
-        dialogue.keep(LinkUp(peer))
         dialogue.keep(Received(peer, replace(answer(peer), term=TERM + 1)))
     assert dialogue.state.required == {A, B, C}
     (record,) = dialogue.tell(learned(3, TERM, 0, A, B, C))
@@ -437,11 +430,7 @@ def test_given_a_live_follower_that_ends_before_the_log_begins_then_it_keeps_its
 
 def test_given_a_witness_that_is_behind_then_its_disk_is_not_old() -> None:
     """A replica that is not live may lack what is committed, also where the SC has not spoken."""
-    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
-    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
-    dialogue.keep(Resume())
-    for peer in (1, 2):
-        dialogue.keep(LinkUp(peer))
+    dialogue = resumed()
     dialogue.keep(Received(1, replace(answer(1), term=TERM + 1)))
     behind = answer(2, LogView(0, 5, 5, LOG.history))
     outputs = dialogue.keep(Received(2, replace(behind, term=TERM + 1)))
