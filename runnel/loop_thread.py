@@ -7,16 +7,16 @@ and is raised at once; the thread is a daemon, so a process can end without it.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import importlib
 import inspect
 import socket
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from runnel.fork import OpenedIn, tell_forks
+from runnel.waiters import Waiters
 from schemas.errors import InvalidRequestError
 
 T = TypeVar("T")
@@ -71,22 +71,52 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return Loop()
 
 
-def _wait(future: concurrent.futures.Future[T], loop: asyncio.AbstractEventLoop) -> T:
-    """The result of a future, for a main thread that Ctrl-C must reach.
+class _Call(Generic[T]):
+    """A coroutine that a loop runs for another thread."""
 
-    A signal that comes just before the thread falls asleep would be seen only when it wakes up
-    (CPython checks for signals before it waits), so it never sleeps for long. A call that reached
-    a ``loop`` while it was ending is cancelled: it will not run.
-    """
-    while True:
-        try:
-            return future.result(_SIGNAL_S)
-        except TimeoutError:
-            if future.done():
-                # The future is done: the TimeoutError may be its own, not that of this wait.
-                return future.result()
-            if loop.is_closed():
-                future.cancel()
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._waiters = Waiters()
+
+    def start(self) -> None:
+        """In the loop."""
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """In the loop."""
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+
+    def result(self) -> T:
+        """Wait for it, not in the loop. Raises asyncio.CancelledError if it did not come to an end
+        before the loop did.
+
+        A signal that comes just before a thread falls asleep would be seen only when it wakes up
+        (CPython checks for signals before it waits), so it never sleeps for long.
+        """
+        while not self._waiters.wait(self._is_done, _SIGNAL_S):
+            if self._loop.is_closed():
+                break
+        if self._task is None:
+            # It reached the loop while that was ending.
+            self._work.close()
+        if self._task is None or not self._task.done():
+            raise asyncio.CancelledError
+        return self._task.result()
+
+    def _is_done(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            # Nobody may wait any more: asyncio would complain of an error that nobody has seen.
+            task.exception()
+        self._waiters.tell_all()
 
 
 class LoopThread:
@@ -132,16 +162,14 @@ class LoopThread:
             work.close()
             self._opened_in.require()
             raise ClosedError("the client is closed; open another with runnel.connect()")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work, self._loop)
         try:
-            return _wait(future, self._loop)
+            self.soon(call.start)
+            return call.result()
         except (KeyboardInterrupt, SystemExit):
-            future.cancel()
+            self.soon(call.cancel)
             raise
-        except concurrent.futures.CancelledError:
-            if self._loop.is_closed():
-                # The coroutine may have come too late to be started.
-                work.close()
+        except asyncio.CancelledError:
             raise ClosedError("the client was closed by another thread") from None
 
     def soon(self, callback: Callable[[], object]) -> None:

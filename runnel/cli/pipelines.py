@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
@@ -18,6 +18,7 @@ from runnel.cli.connection import administered, who
 from runnel.cli.failure import say
 from runnel.cli.render import count
 from runnel.contexts import default_sc
+from runnel.waiters import Waiters
 from schemas.errors import NotFoundError
 from schemas.objects.pipeline import Desired, Pipeline, PipelineReport
 
@@ -113,30 +114,35 @@ _LOOK_UP_S: Final = 0.2
 def undisturbed(work: Callable[[], T], interrupt: Callable[[], None]) -> T:
     """The result of ``work``, done in a thread: signals do not reach it, and call ``interrupt``.
     After that, KeyboardInterrupt is raised once it has ended; the third signal does not wait."""
-    done: Future[T] = Future()
+    outcome: Future[T] = Future()
+    # What this thread shares with the worker until that has ended: Ctrl-C here breaks neither.
+    ended: list[bool] = []
+    waiters = Waiters()
 
     def run_it() -> None:
         try:
-            done.set_result(work())
+            outcome.set_result(work())
         except BaseException as error:
-            done.set_exception(error)
+            outcome.set_exception(error)
+        ended.append(True)
+        waiters.tell_all()
 
     worker = threading.Thread(target=run_it, name="pipeline", daemon=True)
     interrupts = 0
-    while not done.done():
+    while not ended:
         try:
             if not interrupts and not worker.is_alive():
                 worker.start()
             # A signal that comes just before a thread falls asleep is noticed when it wakes up.
-            wait([done], _LOOK_UP_S)
+            waiters.wait(lambda: bool(ended), _LOOK_UP_S)
         except KeyboardInterrupt:
             interrupts += 1
-            if interrupts == MOST_INTERRUPTS or not (worker.is_alive() or done.done()):
+            if interrupts == MOST_INTERRUPTS or not (worker.is_alive() or ended):
                 raise
             interrupt()
     if interrupts:
         raise KeyboardInterrupt
-    return done.result()
+    return outcome.result()
 
 
 @app.command()

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from runnel.waiters import Waiters
+
 T = TypeVar("T")
 
 Other = BaseException | None
@@ -24,10 +26,10 @@ class ChunkQueue(Generic[T]):
     """See the module's text. Chunks are taken in the order in which they were put."""
 
     def __init__(self) -> None:
-        # Held for every look at the two lists: a thread takes and sleeps while the loop puts.
+        # Held for every look at the items and the getters: a thread takes while the loop puts.
         self._lock = threading.Lock()
         self._items: deque[tuple[T] | Other] = deque()
-        self._sleepers: list[threading.Lock] = []
+        self._sleepers = Waiters()
         self._getters: list[asyncio.Future[None]] = []
 
     @property
@@ -91,26 +93,13 @@ class ChunkQueue(Generic[T]):
 
     def sleep(self, most_s: float) -> None:
         """Sleep until there is an item, at most so long. Not in the loop."""
-        sleeper = threading.Lock()
-        sleeper.acquire()
-        with self._lock:
-            if self._items:
-                return
-            self._sleepers.append(sleeper)
-        try:
-            sleeper.acquire(timeout=most_s)
-        finally:
-            with self._lock:
-                if sleeper in self._sleepers:
-                    self._sleepers.remove(sleeper)
+        self._sleepers.wait(lambda: not self.empty, most_s)
 
     def _put(self, item: tuple[T] | Other) -> None:
         with self._lock:
             self._items.append(item)
             getters, self._getters = self._getters, []
-            sleepers, self._sleepers = self._sleepers, []
         for getter in getters:
             if not getter.done():
                 getter.set_result(None)
-        for sleeper in sleepers:
-            sleeper.release()
+        self._sleepers.tell_all()

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from runnel.fork import OpenedIn, tell_forks
 from runnel.produce.batch import ProducerBatch
 from runnel.records.record import BatchMetadata, RecordMetadata
+from runnel.waiters import Waiters
 from schemas.errors import DeadlineExceededError, RunnelError
 
 MOVED: Final = -2
@@ -30,6 +31,7 @@ class Outcome(Future[int]):
         super().__init__()
         self.topic = topic
         self.opened_in = OpenedIn()
+        self._await_it = Waiters()
         # A running future cannot be cancelled: a caller that stops waiting must not stop the batch.
         self.set_running_or_notify_cancel()
         tell_forks(self)
@@ -37,6 +39,24 @@ class Outcome(Future[int]):
     def forked(self) -> None:
         """Let the child ask: another thread of the parent may have held the lock."""
         self._condition = threading.Condition()
+
+    def done(self) -> bool:
+        """Is it known? Without the lock, so that Ctrl-C here does not leave it held."""
+        return self._state == "FINISHED"
+
+    def set_result(self, result: int) -> None:
+        """The batch is in the log."""
+        super().set_result(result)
+        self._await_it.tell_all()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """The batch failed."""
+        super().set_exception(exception)
+        self._await_it.tell_all()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until it is known, at most so long; is it?"""
+        return self.done() or self._await_it.wait(self.done, timeout_s)
 
     def waited_for(self) -> Outcome:
         """Itself. Raises InvalidRequestError in a fork of the process, where it will never be
@@ -56,12 +76,11 @@ _log = logging.getLogger("runnel")
 def _wait(outcome: Outcome, timeout: float | None) -> int:
     if not outcome.waited_for().done() and asyncio._get_running_loop() is not None:
         raise RuntimeError("result() would block the event loop; await the delivery instead")
-    try:
-        return outcome.result(timeout)
-    except TimeoutError:
+    if not outcome.wait(timeout):
         raise DeadlineExceededError(
             f"not acknowledged within {timeout} s; it is still being sent to {outcome.topic!r}"
-        ) from None
+        )
+    return outcome.result()
 
 
 class Source(Protocol):

@@ -42,6 +42,7 @@ from runnel.records.few_records import FEW
 from runnel.records.record import Headers, as_transaction_id, timestamp_us_of
 from runnel.records.tables import ROW_OVERHEAD_BYTES, SizedRows
 from runnel.utf8 import as_utf8
+from runnel.waiters import Waiters
 from schemas.errors import InvalidRequestError, OverloadedError
 
 #: How long a chunk is open: by how much a timestamp may be older than its record.
@@ -137,8 +138,8 @@ class SendBuffer:
         self._wake = wake
         self._opened_in = OpenedIn()
         self._lock = threading.Lock()
-        # Notified whenever a batch leaves the buffer.
-        self._room = threading.Condition(self._lock)
+        # Told whenever a batch leaves the buffer.
+        self._await_room = Waiters()
         self._most_slots = _MOST_SLOTS if max_record_bytes >= _SLOT_BYTES else 0
         # Whether the event loop gathers within `STAMP_S` without being woken.
         self._awaited = False
@@ -152,7 +153,6 @@ class SendBuffer:
         """Take nothing in this process: the parent sends what was taken before."""
         # Another thread of the parent may have held it.
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
         self._wake = lambda: None
         self.closed = True
         self._open(0)
@@ -185,18 +185,15 @@ class SendBuffer:
         pairs = _as_headers(headers) if headers else ()
         accumulator = self._accumulator
         delivery = Delivery()
-        with self._lock:
-            try:
-                self._gather_new()
-                if accumulator.buffered_bytes >= self._limit_bytes or self.closed:
-                    self._require_room()
-                batch = accumulator.append(key, value, when_us, pairs, partition, transaction_id)
-                delivery._source, delivery._index = batch, batch.count - 1
-                if on_delivery is not None:
-                    # With the lock held the batch cannot be sent yet, so the loop calls it.
-                    delivery.call(on_delivery)
-            finally:
-                self._open_next()
+
+        def append() -> None:
+            batch = accumulator.append(key, value, when_us, pairs, partition, transaction_id)
+            delivery._source, delivery._index = batch, batch.count - 1
+            if on_delivery is not None:
+                # With the lock held the batch cannot be sent yet, so the loop calls it.
+                delivery.call(on_delivery)
+
+        self._with_room(append, limited=True)
         return delivery
 
     def add_table(
@@ -208,14 +205,16 @@ class SendBuffer:
         Waits for room only if `put` does; otherwise the caller has drained the buffer. Raises
         InvalidRequestError once closed, and for a partition that does not exist.
         """
-        with self._lock:
-            try:
-                self._gather_new()
-                if self._waits or self.closed:
-                    self._require_room()
-                return self._accumulator.append_table(piece, with_ids=with_ids, partition=partition)
-            finally:
-                self._open_next()
+
+        def append() -> list[Batch]:
+            return self._accumulator.append_table(piece, with_ids=with_ids, partition=partition)
+
+        return self._with_room(append, limited=self._waits)
+
+    def wait_for_room(self) -> None:
+        """Wait, not in the loop, until there may be room, or this is closed."""
+        # Bounded, so that Ctrl-C is never far away on any platform.
+        self._await_room.wait(self.has_room, _ROOM_POLL_S)
 
     def gather(self) -> None:
         """Put all records sent so far into batches. Raises InvalidRequestError in a fork."""
@@ -257,7 +256,7 @@ class SendBuffer:
         with self._lock:
             self._accumulator.release(batch)
             self._tell()
-            self._room.notify_all()
+        self._await_room.tell_all()
 
     def buffered_bytes(self) -> int:
         """The bytes of the accepted records that have no outcome yet."""
@@ -275,7 +274,20 @@ class SendBuffer:
             self._gather()
             self._accumulator.seal_all()
             self._open_next()
-            self._room.notify_all()
+        self._await_room.tell_all()
+
+    def _with_room(self, append: Callable[[], T], *, limited: bool) -> T:
+        """Append with the lock held, once there is room if that is ``limited``."""
+        while True:
+            with self._lock:
+                try:
+                    # While this waited, others may have opened a chunk, and filled it.
+                    self._gather_new()
+                    if not self._lacks_room(limited=limited):
+                        return append()
+                finally:
+                    self._open_next()
+            self.wait_for_room()
 
     # With the lock held
 
@@ -336,27 +348,24 @@ class SendBuffer:
         self.fields = _open_chunk(size, self.gather)
         self._chunk = self.fields[3]
 
-    def _require_room(self) -> None:
-        """Wait for room if that is allowed, else raises OverloadedError. Raises InvalidRequestError
-        once closed.
+    def _lacks_room(self, *, limited: bool) -> bool:
+        """Must the caller wait for room? Raises OverloadedError if it may not wait, and
+        InvalidRequestError once closed.
         """
-        while not self.closed and self._accumulator.buffered_bytes >= self._limit_bytes:
-            self._tell()
-            if not self._waits or threading.get_ident() == self.loop_thread:
-                raise OverloadedError(
-                    f"{self._accumulator.buffered_bytes} bytes for {self._topic!r} wait to be"
-                    f" acknowledged, the limit is {self._limit_bytes}; await producer.drain(), or"
-                    " raise buffer_bytes"
-                )
-            # Bounded, so that Ctrl-C is never far away on any platform.
-            self._room.wait(_ROOM_POLL_S)
-            # Others may have opened a chunk meanwhile, and filled it.
-            self._gather()
         if self.closed:
             self._opened_in.require()
             raise InvalidRequestError(
                 f"the producer of {self._topic!r} is closed; open another one"
             )
+        if not limited or self._accumulator.buffered_bytes < self._limit_bytes:
+            return False
+        if not self._waits or threading.get_ident() == self.loop_thread:
+            raise OverloadedError(
+                f"{self._accumulator.buffered_bytes} bytes for {self._topic!r} wait to be"
+                f" acknowledged, the limit is {self._limit_bytes}; await producer.drain(), or"
+                " raise buffer_bytes"
+            )
+        return True
 
 
 def _lengths(values: list[bytes | None], collect: Callable[[Iterable[int]], T]) -> T:

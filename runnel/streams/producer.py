@@ -146,7 +146,7 @@ class StreamProducer(Producer):
                     if not self._waits or threading.get_ident() == self._send_buffer.loop_thread:
                         raise
             # Without the lock: the loop, which makes room, takes it when it replaces segments.
-            asyncio.run_coroutine_threadsafe(self.drain(), self._loop).result()
+            self._send_buffer.wait_for_room()
 
     def _next_of_all(self) -> int:
         """The segment of a record without a key: all in turn."""

@@ -1,0 +1,150 @@
+"""Threads that wait for others, and Ctrl-C at any point of a wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from runnel import loop_thread
+from runnel.cli.pipelines import undisturbed
+from runnel.consume.chunk_queue import ChunkQueue
+from runnel.loop_thread import LoopThread
+from runnel.produce import send_buffer
+from runnel.produce.delivery import Outcome
+from runnel.waiters import Waiters
+from tests.unit.runnel.interrupts import interrupted_everywhere
+from tests.unit.runnel.produce.test_send_buffer import Bench
+
+#: Of what has to end long before.
+LONG_S = 20.0
+#: More points than one round of a wait has.
+POINTS = 200
+
+
+def ends(call: Callable[[], object]) -> bool:
+    """Does this call end, in another thread?"""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(LONG_S)
+    return not thread.is_alive()
+
+
+def test_given_waiters_then_all_that_wait_are_told() -> None:
+    waiters = Waiters()
+    found: list[bool] = []
+
+    def wait() -> None:
+        found.append(waiters.wait(lambda: False, None))
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(waiters) < len(threads):
+        pass
+    waiters.tell_all()
+    for thread in threads:
+        thread.join(LONG_S)
+    assert (found, len(waiters)) == ([True] * 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "most_s", "found"),
+    [
+        pytest.param(True, None, True, id="given-it-is-there-then-nobody-waits"),
+        pytest.param(False, 0.001, False, id="given-nothing-then-the-time-is-over"),
+        pytest.param(False, -1.0, False, id="given-no-time"),
+    ],
+)
+def test_waits_that_nobody_ends(is_there: bool, most_s: float | None, found: bool) -> None:
+    waiters = Waiters()
+    assert waiters.wait(lambda: is_there, most_s) is found
+    assert len(waiters) == 0
+
+
+@pytest.fixture
+def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    monkeypatch.setattr(loop_thread, "_SIGNAL_S", 0.001)
+    thread = LoopThread("interrupted")
+    yield thread
+    thread.stop()
+
+
+def test_given_ctrl_c_at_any_point_of_a_call_then_the_loop_serves_the_next_one(
+    thread: LoopThread,
+) -> None:
+    async def work() -> int:
+        await asyncio.sleep(0.01)
+        return 5
+
+    works: list[Coroutine[Any, Any, int]] = []
+
+    def call() -> None:
+        works.append(work())
+        thread.call(works[-1])
+
+    raised = list(interrupted_everywhere(call))
+    assert len(raised) > 10
+    assert {type(error) for error in raised} == {KeyboardInterrupt}
+    assert thread.call(work()) == 5
+    for one in works:
+        # An interrupt may come before the loop knows of it.
+        one.close()
+
+
+def test_given_ctrl_c_at_any_point_of_a_wait_for_an_outcome_then_it_is_told_to_others() -> None:
+    outcome = Outcome("orders")
+    raised = list(interrupted_everywhere(lambda: outcome.wait(0.001)))
+    assert len(raised) > 5
+    assert {type(error) for error in raised} == {KeyboardInterrupt}
+    assert ends(lambda: outcome.set_result(5))
+    assert (outcome.wait(None), outcome.result()) == (True, 5)
+
+
+def test_given_ctrl_c_at_any_point_of_a_wait_for_room_then_the_buffer_takes_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(send_buffer, "_ROOM_POLL_S", 0.001)
+    bench = Bench(buffer_bytes=10, waits=True)
+    bench.send(b"1" * 10)
+    bench.flush()
+    raised = list(islice(interrupted_everywhere(lambda: bench.send(b"2")), POINTS))
+    assert {type(error) for error in raised} == {KeyboardInterrupt}
+    assert ends(lambda: bench._send_buffer.release(bench.taken[0]))
+    assert ends(lambda: bench.send(b"3"))
+    bench.flush()
+    assert [batch.count for batch in bench.taken] == [1, 1]
+
+
+def test_given_ctrl_c_at_any_point_of_a_sleep_then_chunks_come() -> None:
+    queue: ChunkQueue[str] = ChunkQueue()
+    raised = list(interrupted_everywhere(lambda: queue.sleep(0.001)))
+    assert len(raised) > 5
+    assert {type(error) for error in raised} == {KeyboardInterrupt}
+    assert ends(lambda: queue.put("a"))
+    assert queue.take() == "a"
+
+
+def test_given_ctrl_c_at_any_point_then_the_work_of_a_pipeline_comes_to_its_end() -> None:
+    begun, ended = threading.Semaphore(0), threading.Semaphore(0)
+
+    def run() -> None:
+        go_on = threading.Event()
+
+        def work() -> None:
+            begun.release()
+            assert go_on.wait(LONG_S)
+            ended.release()
+
+        threading.Timer(0.005, go_on.set).start()
+        undisturbed(work, go_on.set)
+
+    # The start of a thread is not safe from it.
+    raised = list(islice(interrupted_everywhere(run, of=("runnel.",)), POINTS))
+    assert {type(error) for error in raised} == {KeyboardInterrupt}
+    while begun.acquire(blocking=False):
+        assert ended.acquire(timeout=LONG_S)
