@@ -2,7 +2,8 @@
 
 A batch is appended when the replica leads and nothing is to be said against it. Its producer hears
 of it when ``acks`` asks for that: at once, when it is written, or when it is committed. What comes
-while the replica takes over waits until it serves (`spu.replica.held_produces`).
+while the replica takes over waits until it may append (`spu.replica.held_produces`): then it comes
+right behind the control record that begins the term, and is committed with that.
 
 Neighbours: `spu.replica.preconditions` and `spu.replica.batch_checks` say what is refused;
 `spu.replica.replica` tells how the log goes on.
@@ -91,9 +92,13 @@ class ReplicaAppends:
                 absent = isinstance(error, NotReadyError) or self._log.producers.is_new_epoch(
                     header
                 )
-                if (seal := self._preconditions.seal) is None or not absent:
+                if (seal := self._preconditions.seal) is not None and absent:
+                    return self._refuse_sealed(seal, request, answer)
+                if self._preconditions.is_serving or request.acks is Acks.NONE:
                     raise
-                return self._refuse_sealed(seal, request, answer)
+                # Until then a replica may find out that it lacks what was committed, and the
+                # producer may take this for proof that acknowledged batches were lost.
+                return self._when_committed(leading.control + 1, request, error, answer)
             if duplicate is not None:
                 return self._when_committed(
                     duplicate.next_offset, request, duplicate.base_offset, answer
@@ -165,10 +170,6 @@ class ReplicaAppends:
         leading = self._preconditions.require_proven()
         if acks is Acks.COMMITTED:
             self._preconditions.require_min_in_sync()
-            self._preconditions.require_serving()
-        elif self._held and acks is Acks.LEADER:
-            # It must not overtake what the same producer sent before.
-            self._preconditions.require_serving()
         return leading
 
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
@@ -232,8 +233,8 @@ class ReplicaAppends:
             answer(ProduceResponse(result, self._lac))
 
     def _begin_held(self) -> None:
-        """Carry out the requests that waited for this replica to serve, once it does."""
-        if self._preconditions.is_serving:
+        """Carry out the requests that waited until this replica may append, once it may."""
+        if self._preconditions.may_append:
             self._held.release()
         elif not self._preconditions.is_taking_over:
             self._held.fail(self._preconditions.failure or self._preconditions.not_leading())

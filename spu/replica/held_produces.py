@@ -1,9 +1,9 @@
-"""Produce requests that came while the replica takes over: they wait until it serves.
+"""Produce requests that came while the replica takes over: they wait until it may append.
 
-Clients hear of a new leader before it has committed the record that begins its term. A request that
+Clients hear of a new leader before it has written that it leads, and proven its log. A request that
 was refused then would come again after a pause that is often longer than what was missing. So it
 waits here, in its order, for up to `HOLD_MS`, and gets the refusal only after that. Neighbour:
-`spu.replica.replica` says when the replica takes over and when it serves.
+`spu.replica.preconditions` says when the replica takes over and when it may append.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ class HeldProduces:
         return held
 
     def release(self) -> None:
-        """The replica serves: carry all of them out, in their order."""
+        """The replica may append: carry all of them out, in their order."""
         for held in self._take():
             held.begin(self._produce)
 
     def fail(self, error: RunnelError | None = None) -> None:
-        """The replica will not serve: refuse all of them, each for its own reason if no error is
+        """The replica will not lead: refuse all of them, each for its own reason if no error is
         given."""
         for held in self._take():
             held.refuse(error)

@@ -48,14 +48,19 @@ class Preconditions:
         return self.failure is None and self._runner.state.is_serving
 
     @property
+    def may_append(self) -> bool:
+        """Whether it leads, and its log is proven."""
+        return self.failure is None and self._runner.state.may_append
+
+    @property
     def is_taking_over(self) -> bool:
-        """Whether it is about to serve: the SC has named it, and nothing speaks against that."""
+        """Whether it is about to append: the SC has named it, and nothing speaks against that."""
         state, assignment = self._runner.state, self._runner.assignment
         told = state.becoming is not None or state.leading is not None
         if not told and assignment is not None and assignment.leader == self._spu_id:
             # The order to lead comes right behind.
             told = election_term(state.newest.term) <= assignment.term
-        return told and not state.is_serving and self.failure is None
+        return told and not state.may_append and self.failure is None
 
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
         """Raise an error if it cannot be read from in ``state``."""

@@ -4,8 +4,9 @@ The replication core, which `spu.replica.runner` runs, decides the replica's rol
 unfit) and when a record is committed. This module serves what the core's state allows:
 
 - Only a leader takes records, and acknowledges them when ``acks`` asks for it.
-- Until the control record of a leadership is committed, produce requests with ``acks: committed``
-  wait for that (`spu.replica.held_produces`), and queries for the end of the log get NOT_READY.
+- Until a replica that takes over may append, produce requests wait (`spu.replica.held_produces`).
+  Until the control record of its leadership is committed, nothing behind that is acknowledged with
+  ``acks: committed``, and queries for the end of the log get NOT_READY.
 - Readers see nothing above the last add confirmed (LAC). A follower serves the records that it
   knows to be committed, to readers that allow a follower.
 
