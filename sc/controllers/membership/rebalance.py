@@ -30,7 +30,7 @@ from sc.controllers.spu_group import is_draining
 from sc.scheduler.balance import Row, balanced_leaders, balanced_replicas
 from sc.scheduler.row_changes import Seat
 from sc.store.view import View
-from schemas.objects.partition import Partition, is_led, is_taking_over
+from schemas.objects.partition import Partition, PartitionStatus, is_led, is_taking_over
 from schemas.objects.rebalance import (
     MAX_PLANNED,
     PlannedMove,
@@ -71,7 +71,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         return _set(rebalance, RebalanceResolution.MOVING, reason, rebalance.status.left)
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
-        return _planned(view, rebalance, plan)
+        return _planned(view, rebalance, plan, now_ms)
     if plan.replicas:
         actions, why = _begin(view, plan)
         left = len(plan.replicas)
@@ -165,7 +165,7 @@ def _taking_over_until_ms(view: View, now_ms: int) -> int | None:
     return max((ms for ms in until if ms > now_ms), default=None)
 
 
-def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]:
+def _planned(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> tuple[Action, ...]:
     changes = sorted({**plan.replicas, **plan.leaders}.items())
     found = ((view.store.get(Partition, name), after) for name, after in changes[:MAX_PLANNED])
     moves = tuple(
@@ -175,7 +175,7 @@ def _planned(view: View, rebalance: Rebalance, plan: Plan) -> tuple[Action, ...]
     )
     status = RebalanceStatus(
         resolution=RebalanceResolution.PLANNED,
-        reason=_counts(plan),
+        reason=_counts(plan, len(_astray(view, now_ms))),
         left=len(changes),
         moves=moves,
         observed_generation=rebalance.generation,
@@ -198,15 +198,16 @@ def _balanced(view: View) -> str:
     return f"all is balanced, but {' and '.join(but)}" if but else "all is balanced"
 
 
-def _counts(plan: Plan) -> str:
-    if not plan.replicas and not plan.leaders:
-        return "all is balanced"
+def _counts(plan: Plan, astray: int) -> str:
+    """What moves, and how many partitions their preferred leaders take over as things are now."""
     said = []
     if plan.replicas:
         said.append(f"replicas of {_partitions(len(plan.replicas))} move")
     if plan.leaders:
         said.append(f"of {_partitions(len(plan.leaders))} only the leader moves")
-    return ", ".join(said)
+    if astray:
+        said.append(f"the preferred leaders of {_partitions(astray)} take over")
+    return ", ".join(said) or "all is balanced"
 
 
 def _partitions(number: int) -> str:
@@ -257,11 +258,7 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
         wake = WakeAt(Key("Rebalance", rebalance.name), until_ms)
         waits = _set(rebalance, RebalanceResolution.MOVING, "leaders move", rebalance.status.left)
         return (wake, *waits)
-    astray = [
-        (partition, wish)
-        for partition in view.store.objects(Partition)
-        if not partition.deleting and (wish := elect_now(view, partition, now_ms)) is not None
-    ]
+    astray = _astray(view, now_ms)
     if not astray:
         return _set(rebalance, DONE, _balanced(view))
     under_way = sum(
@@ -271,6 +268,15 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
     some = astray[: max(1, LEADERS_AT_ONCE - under_way)]
     elections = tuple(WriteStatus(partition, wish) for partition, wish in some)
     return (*elections, *_set(rebalance, RebalanceResolution.MOVING, "leaders move", len(astray)))
+
+
+def _astray(view: View, now_ms: int) -> list[tuple[Partition, PartitionStatus]]:
+    """The partitions that their preferred leader does not lead and may, and their status then."""
+    return [
+        (partition, wish)
+        for partition in view.store.objects(Partition)
+        if not partition.deleting and (wish := elect_now(view, partition, now_ms)) is not None
+    ]
 
 
 def _set(

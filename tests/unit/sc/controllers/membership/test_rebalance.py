@@ -262,6 +262,14 @@ def test_given_a_plan_then_it_is_told_and_nothing_moves() -> None:
     ]
 
 
+def test_given_only_elections_are_due_then_the_plan_says_so() -> None:
+    astray = [led(0, 1, 2, leader=2), led(1, 2, 1, leader=2)]
+    (written,) = reconcile(seen(rebalance(plan_only=True), *astray), KEY, NOW)
+    status = status_in((written,))
+    assert (status.reason, status.left) == ("the preferred leaders of 1 partition take over", 0)
+    assert status.moves == ()
+
+
 @pytest.mark.parametrize(
     "fixed",
     [
