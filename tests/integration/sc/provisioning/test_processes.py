@@ -1,4 +1,4 @@
-"""Managed SPUs as processes: started, kept running, adopted by the next SC, ended; never two.
+"""Managed SPUs as processes: started, kept running, restarted by another spec, ended; never two.
 
 Most tests run a stand-in for the SPU that starts in no time. It is told by a file to fail.
 """
@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
-import os
 import re
-import shutil
-import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
@@ -27,192 +21,11 @@ from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
 from schemas.daemon.process import ProcessId, is_alive, started_at, stop
-from schemas.errors import RunnelError, UnreachableError
-from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
-from schemas.objects.spu_group import SpuTemplate
+from schemas.errors import UnreachableError
 from spu.config import SpuConfig
+from tests.integration.sc.provisioning.bench import CONTROLLER, NAME, Bench, spu_at
 from tests.polling import eventually
 from tests.ports import free_base_port
-from tests.processes import half_ended
-from tests.unit.sc.builders import group_of, member_of
-
-#: Nobody listens here: an SPU runs all the same, and tries again.
-CONTROLLER = "127.0.0.1:9"
-NAME = "g-1"
-#: Started as ``python -P -m spu -c FILE``. Nobody ever writes to what it reads.
-STAND_IN = """#!/bin/sh
-if [ -e "$5.broken" ]; then echo "cannot run: broken"; exit 3; fi
-read line < {never}
-"""
-
-
-def spu_at(
-    port: int = 9005,
-    *,
-    private: int = 9006,
-    log_dir: str | None = None,
-    group: str = "g",
-    catch_up_rate: int | None = None,
-) -> Spu:
-    template = SpuTemplate(
-        public_endpoint=PublicEndpoint(port=port),
-        private_endpoint=PrivateEndpoint(port=private),
-        storage=Storage(log_dir=log_dir),
-        catch_up_rate=catch_up_rate,
-    )
-    return member_of(group_of(group, template=template), 1)
-
-
-def pids_with(config: str) -> list[int]:
-    """Pids of all processes that were started with this configuration."""
-    processes = psutil.process_iter(["cmdline"])
-    return [p.pid for p in processes if (p.info["cmdline"] or [""])[-1] == config]
-
-
-@dataclass
-class Bench:
-    """One directory, the provisioners that had it, and all processes that any of them started."""
-
-    directory: Path
-    news: list[str] = field(default_factory=list)
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    overlaps: list[list[str]] = field(default_factory=list)
-    provisioners: list[LocalProvisioner] = field(default_factory=list)
-    allowed_dirs: list[Path] = field(default_factory=list)
-    secrets: dict[int, list[str]] = field(default_factory=dict)
-    no_secrets: RunnelError | None = None
-    controllers: tuple[str, ...] = ()
-    #: Whether the SC of all provisioners made so far leads.
-    leads: bool = True
-
-    def new(self) -> LocalProvisioner:
-        self.provisioners.append(
-            LocalProvisioner(
-                self.directory,
-                CONTROLLER,
-                frozenset({9003}),
-                lambda name: self.news.append(name),
-                self,
-                lambda: self.controllers,
-                lambda: self.leads,
-                allowed_dirs=self.allowed_dirs,
-            )
-        )
-        return self.provisioners[-1]
-
-    async def next(self) -> LocalProvisioner:
-        """The one before stops, as with its SC, and the next one takes over."""
-        await self.provisioners[-1].close()
-        following = self.new()
-        await following.adopt()
-        return following
-
-    def running(self, name: str = NAME) -> list[int]:
-        """Pids of all processes of an SPU, whoever started them."""
-        return pids_with(str(self.directory / "spus" / f"{name}.yaml"))
-
-    async def knows(self, spu_id: int, secret: str) -> bool:
-        return secret in self.secrets.get(spu_id, ())
-
-    async def issue(self, spu_id: int, by: str) -> str:
-        if self.no_secrets is not None:
-            raise self.no_secrets
-        made = self.secrets.setdefault(spu_id, [])
-        made.append(f"{len(made):043}")
-        return made[-1]
-
-    @property
-    def state_file(self) -> Path:
-        return self.directory / "spus" / f"{NAME}.process.json"
-
-    @property
-    def config_file(self) -> Path:
-        return self.directory / "spus" / f"{NAME}.yaml"
-
-    @property
-    def data(self) -> Path:
-        return self.directory / "spus" / NAME
-
-    def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.state_file.read_text())
-        return found
-
-    def process(self) -> ProcessId | None:
-        """The process that is written down, if it runs."""
-        try:
-            process = ProcessId(**self.state()["process"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return process if is_alive(process) else None
-
-    async def until_runs(self, spu: Spu, *, besides: ProcessId | None = None) -> ProcessId:
-        """Until an SPU runs by its spec in another process than ``besides``, and in no other."""
-        found: ProcessId | None = None
-
-        def runs() -> bool:
-            nonlocal found
-            found = self.process()
-            return (
-                found is not None
-                and found != besides
-                and self.state()["spec"] == spu.spec.to_json()
-                # A process has no command line yet in the moment of its start.
-                and self.running(spu.name) == [found.pid]
-            )
-
-        await eventually(runs)
-        assert found is not None
-        return found
-
-    async def end(self, provisioner: LocalProvisioner, *names: str) -> None:
-        """End SPUs, the one of most tests unless named, and wait until it is told that it did."""
-        told = len(self.news)
-        for name in names or (NAME,):
-            provisioner.carry_out(EndSpu(name))
-        await eventually(lambda: NAME in self.news[told:])
-        assert NAME not in provisioner.provisioning.spus
-        assert self.running() == []
-
-
-@pytest.fixture
-async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path / "cluster")
-    popen = subprocess.Popen
-
-    def start(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
-        if others := pids_with(command[-1]):
-            made.overlaps.append([*command, *map(str, others)])
-        made.started.append(popen(command, **more))
-        return made.started[-1]
-
-    monkeypatch.setattr("sc.provisioning.local.subprocess.Popen", start)
-    yield made
-    for provisioner in made.provisioners:
-        await provisioner.close()
-    for process in made.started:
-        process.kill()
-        process.wait()
-    assert not made.overlaps, "two processes of one SPU at a time"
-
-
-@pytest.fixture
-def stand_in(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[bool], None]:
-    """Makes SPUs stand-ins; call it to have them fail, or not any more."""
-    program = tmp_path / "python"
-    never = tmp_path / "never"
-    program.write_text(STAND_IN.format(never=never))
-    program.chmod(0o755)
-    os.mkfifo(never)
-    monkeypatch.setattr("sys.executable", str(program))
-    broken = Path(f"{bench.config_file}.broken")
-
-    def set_broken(yes: bool) -> None:
-        broken.parent.mkdir(parents=True, exist_ok=True)
-        broken.touch() if yes else broken.unlink()
-
-    return set_broken
 
 
 async def is_served(port: int) -> bool:
@@ -591,20 +404,6 @@ async def test_given_a_process_that_cannot_be_killed_then_its_sc_goes_on_when_it
 
 
 @pytest.mark.usefixtures("stand_in")
-async def test_given_a_file_that_names_another_process_then_the_one_that_runs_is_written_down(
-    bench: Bench,
-) -> None:
-    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
-    first = await bench.until_runs(spu)
-    bench.state_file.write_text(
-        json.dumps(bench.state() | {"process": asdict(ProcessId(2**22, "-"))})
-    )
-    assert bench.process() is None
-    await bench.next()
-    assert bench.process() == first
-
-
-@pytest.mark.usefixtures("stand_in")
 async def test_given_a_secret_then_kept_as_long_as_the_sc_knows_it(bench: Bench) -> None:
     first, spu = bench.new(), spu_at()
     first.carry_out(ProvisionSpu(spu))
@@ -660,144 +459,6 @@ async def test_given_a_fault_of_the_sc_then_it_is_told_and_the_spu_is_looked_aft
 
 
 @pytest.mark.usefixtures("stand_in")
-async def test_the_next_sc_takes_over_what_runs(bench: Bench) -> None:
-    first, spu = bench.new(), spu_at()
-    first.carry_out(ProvisionSpu(spu))
-    process = await bench.until_runs(spu)
-    second = await bench.next()
-    assert second.provisioning.spus == {NAME: Provisioned(spu.spec)}
-    assert bench.news == [NAME]
-    second.carry_out(ProvisionSpu(spu))
-    psutil.Process(process.pid).kill()
-    bench.started[0].wait()
-    await bench.until_runs(spu, besides=process)
-    assert len(bench.started) == 2
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_given_it_ended_while_no_sc_was_there_then_the_next_starts_it(bench: Bench) -> None:
-    first, spu = bench.new(), spu_at()
-    first.carry_out(ProvisionSpu(spu))
-    process = await bench.until_runs(spu)
-    await first.close()
-    bench.started[0].kill()
-    bench.started[0].wait()
-    second = await bench.next()
-    assert second.provisioning.spus == {NAME: Provisioned(spu.spec)}
-    await bench.until_runs(spu, besides=process)
-
-
-@pytest.mark.usefixtures("stand_in")
-@pytest.mark.parametrize(
-    "left",
-    [
-        pytest.param(None, id="given-no-file"),
-        pytest.param("", id="given-empty-file"),
-        pytest.param("{}", id="given-file-without-a-process"),
-        pytest.param("[]", id="given-file-of-something-else"),
-    ],
-)
-async def test_found_by_its_command_line_then_replaced_by_one_with_a_known_spec(
-    bench: Bench, left: str | None
-) -> None:
-    first, spu = bench.new(), spu_at()
-    first.carry_out(ProvisionSpu(spu))
-    process = await bench.until_runs(spu)
-    if left is None:
-        bench.state_file.unlink()
-    else:
-        bench.state_file.write_text(left)
-    second = await bench.next()
-    assert second.provisioning.spus[NAME].spec != spu.spec
-    assert is_alive(process)
-    second.carry_out(ProvisionSpu(spu))
-    await bench.until_runs(spu, besides=process)
-    assert not is_alive(process)
-    assert len(bench.started) == 2
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_found_by_its_command_line_and_not_wanted_any_more_then_ended(bench: Bench) -> None:
-    first, spu = bench.new(), spu_at()
-    first.carry_out(ProvisionSpu(spu))
-    await bench.until_runs(spu)
-    bench.state_file.unlink()
-    second = await bench.next()
-    await bench.end(second)
-    assert not bench.config_file.exists()
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_given_the_file_names_an_earlier_process_then_the_one_that_runs_is_adopted(
-    bench: Bench,
-) -> None:
-    first, spu = bench.new(), spu_at()
-    first.carry_out(ProvisionSpu(spu))
-    process = await bench.until_runs(spu)
-    # An SC that was killed between a restart and the writing of the file.
-    state = bench.state()
-    state["process"]["started"] = "another boot/1"
-    bench.state_file.write_text(json.dumps(state))
-    second = await bench.next()
-    assert second.provisioning.spus == {NAME: Provisioned(spu.spec)}
-    await bench.end(second)
-    assert not is_alive(process)
-    assert len(bench.started) == 1
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_given_a_copy_of_a_directory_then_its_sc_leaves_the_processes_of_the_original_alone(
-    bench: Bench, tmp_path: Path
-) -> None:
-    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
-    original = await bench.until_runs(spu)
-    shutil.copytree(bench.directory, tmp_path / "copy")
-    copy = replace(bench, directory=tmp_path / "copy", news=[])
-    provisioner = copy.new()
-    await provisioner.adopt()
-    await copy.until_runs(spu, besides=original)
-    provisioner.carry_out(ProvisionSpu(other := spu_at(9105)))
-    await copy.until_runs(other, besides=original)
-    await copy.end(provisioner)
-    assert bench.process() == original
-    assert bench.running() == [original.pid]
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_given_a_killed_process_that_still_closes_its_files_then_the_next_one_waits(
-    bench: Bench,
-) -> None:
-    bench.new().carry_out(ProvisionSpu(spu := spu_at()))
-    before = await bench.until_runs(spu)
-    await bench.provisioners[-1].close()
-    stop([before])
-    state = json.loads(bench.state_file.read_text())
-    with half_ended(0.5) as found:
-        bench.state_file.write_text(json.dumps({**state, "process": asdict(found)}))
-        second = bench.new()
-        await second.adopt()
-        await bench.until_runs(spu, besides=found)
-        assert not is_alive(found)
-    await bench.end(second)
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_given_files_without_a_process_and_without_a_spec_then_nothing_is_adopted(
-    bench: Bench,
-) -> None:
-    first, spu = bench.new(), spu_at()
-    first.carry_out(ProvisionSpu(spu))
-    await bench.until_runs(spu)
-    await first.close()
-    bench.started[0].kill()
-    bench.started[0].wait()
-    bench.state_file.unlink()
-    second = await bench.next()
-    assert second.provisioning.spus == {}
-    assert bench.news == []
-
-
-@pytest.mark.usefixtures("stand_in")
 async def test_spus_of_several_groups_do_not_meet(bench: Bench) -> None:
     provisioner, one, dotted = bench.new(), spu_at(), spu_at(9105, group="g.x")
     provisioner.carry_out(ProvisionSpu(one))
@@ -809,11 +470,3 @@ async def test_spus_of_several_groups_do_not_meet(bench: Bench) -> None:
     await bench.end(second)
     assert len(bench.running(dotted.name)) == 1
     assert [s.name for s in (one, dotted)] == ["g-1", "g.x-1"]
-
-
-@pytest.mark.usefixtures("stand_in")
-async def test_given_no_directory_yet_then_there_is_nothing_to_adopt(bench: Bench) -> None:
-    provisioner = bench.new()
-    await provisioner.adopt()
-    assert provisioner.provisioning.spus == {}
-    assert provisioner.provisioning.port_step == 3
