@@ -94,9 +94,9 @@ class ReplicaAppends:
                 )
                 if (seal := self._preconditions.seal) is not None and absent:
                     return self._refuse_sealed(seal, request, answer)
-                if self._preconditions.is_serving or request.acks is Acks.NONE:
+                if self._preconditions.is_serving or request.acks is not Acks.COMMITTED:
                     raise
-                # Until then a replica may find out that it lacks what was committed, and the
+                # Until it serves, a leader may find out that its log lacks what was committed; the
                 # producer may take this for proof that acknowledged batches were lost.
                 return self._when_committed(leading.control + 1, request, error, answer)
             if duplicate is not None:
@@ -167,7 +167,7 @@ class ReplicaAppends:
 
     def _require_appendable(self, acks: Acks) -> Leading:
         """The leadership, if a batch with these acks may be appended now. Raises RunnelError."""
-        leading = self._preconditions.require_proven()
+        leading = self._preconditions.require_appendable()
         if acks is Acks.COMMITTED:
             self._preconditions.require_min_in_sync()
         return leading
@@ -215,8 +215,7 @@ class ReplicaAppends:
         """
 
         def answered(result: ProduceResponse | RunnelError) -> None:
-            # The batch was certainly not appended.
-            late = isinstance(result, DeadlineExceededError)
+            late = isinstance(result, NotReadyError)
             answer(self._preconditions.being_sealed() if late else result)
 
         refusal = self._preconditions.sealed(seal)
@@ -225,7 +224,10 @@ class ReplicaAppends:
         return self._when_committed(seal + 1, request, refusal, answered)
 
     def _answer(self, result: int | RunnelError, answer: Answer, error: RunnelError | None) -> None:
-        if error is not None:
+        if isinstance(error, DeadlineExceededError) and isinstance(result, RunnelError):
+            # The batch was certainly not appended.
+            answer(self._preconditions.not_appended())
+        elif error is not None:
             answer(error)
         elif isinstance(result, RunnelError):
             answer(result)

@@ -124,8 +124,8 @@ class HeldProduces:
             held.begin(self._produce)
 
     def fail(self, error: RunnelError | None = None) -> None:
-        """The replica will not lead: refuse all of them, each for its own reason if no error is
-        given."""
+        """The replica will not lead, or not in time: refuse all of them, each for its own reason if
+        no error is given."""
         for held in self._take():
             held.refuse(error)
 

@@ -151,8 +151,9 @@ class ReplicaRunner:
         view = LogView(found.log_start, found.leo, found.leo, found.history, found.sealed)
         lac = max(found.lac, found.log_start - 1)
         boot = f"{random.getrandbits(64):016x}"
+        to_seal = entry.assignment is not None and bool(entry.assignment.sealed)
         self.state: ReplicaState = recovered(
-            context.spu_id, boot, entry.hard_state, view, lac, fresh=fresh
+            context.spu_id, boot, entry.hard_state, view, lac, fresh=fresh, to_seal=to_seal
         )
         self.pushes = FollowerPushes(
             self, meta.uid, meta.name, context.reads, context.storage, context.catch_up

@@ -327,10 +327,18 @@ class ReplicaState:
 
 
 def recovered(
-    spu: int, boot: str, hard_state: HardState, log: LogView, lac: int, *, fresh: bool = False
+    spu: int,
+    boot: str,
+    hard_state: HardState,
+    log: LogView,
+    lac: int,
+    *,
+    fresh: bool = False,
+    to_seal: bool = False,
 ) -> ReplicaState:
     """A replica after a start, from what its disk holds; `Resume` comes next. ``log.durable`` is
     the log's end: recovery makes all that it keeps durable before the log is used. ``fresh``: this
-    process has created the log, so that it cannot be an old one."""
+    process has created the log, so that it cannot be an old one. ``to_seal``: by the last word of
+    the SC, the log is to be sealed."""
     log = replace(log, durable=log.leo)
-    return ReplicaState(spu, boot, hard_state, log, lac, proven=fresh)
+    return ReplicaState(spu, boot, hard_state, log, lac, proven=fresh, to_seal=to_seal)

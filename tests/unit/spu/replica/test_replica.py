@@ -15,11 +15,9 @@ import pytest
 from schemas.control.messages import AssignPartitions, Lead, LoadReport, ReplicaRole, Stamp
 from schemas.errors import (
     ConflictError,
-    DeadlineExceededError,
     FencedError,
     NotFoundError,
     NotLeaderError,
-    NotReadyError,
     RunnelError,
     StorageFailedError,
     StorageFullError,
@@ -28,7 +26,7 @@ from schemas.ids import MAX_RESTARTS, Term, make_term
 from schemas.objects.load import LoadLimits, LoadUnit
 from schemas.objects.partition import LiveReplica
 from schemas.objects.quantities import Millis
-from schemas.wire.record_requests import EARLIEST, LATEST, Acks, ProduceResponse
+from schemas.wire.record_requests import Acks, ProduceResponse
 from spu.host.host import ReplicaHost
 from spu.replication.events import RequestElection
 from spu.replication.history import TermStart
@@ -161,95 +159,6 @@ async def test_given_the_term_is_not_durable_yet_then_nothing_is_appended(
     assert await held == ProduceResponse(1, 1)
 
 
-async def test_given_an_uncommitted_control_record_then_batches_follow_it_and_wait(
-    spu: Spu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stuck = StuckSync(monkeypatch)
-    await spu.lead()
-    replica = spu.replica
-    with pytest.raises(DeadlineExceededError):
-        await produce(replica, batch_of(), produce_request(timeout_ms=1))
-    waiting = [
-        asyncio.create_task(produce(replica, batch_of(), produce_request(acks)))
-        for acks in (Acks.COMMITTED, Acks.LEADER, Acks.COMMITTED)
-    ]
-    await asyncio.sleep(0.01)
-    assert [one.done() for one in waiting] == [False, True, False]
-    with pytest.raises(NotReadyError):
-        replica.offsets.list_offsets(LATEST)
-    assert replica.offsets.list_offsets(EARLIEST).offset == 0
-    assert replica.leo == 5
-    found = replica.fetch(fetch_request(7))
-    assert (len(found.data), found.enough, found.response.lac) == (0, False, -1)
-    stuck.release()
-    await until(lambda: replica.is_serving)
-    assert [(await one).base_offset for one in waiting] == [2, 3, 4]
-    await until(lambda: replica.offsets.list_offsets(LATEST).offset == 5)
-
-
-@pytest.mark.parametrize(
-    ("sequence", "epoch", "error"),
-    [
-        pytest.param(5, 1, NotReadyError, id="given-one-before-it-is-missing"),
-        pytest.param(0, 0, FencedError, id="given-its-epoch-was-replaced"),
-    ],
-)
-async def test_given_an_uncommitted_control_record_then_what_the_log_says_against_a_batch_waits(
-    spu: Spu, monkeypatch: pytest.MonkeyPatch, sequence: int, epoch: int, error: type[Exception]
-) -> None:
-    """Until the live replicas agree, the log may lack what was committed."""
-    replica = await spu.serve()
-    await produce(replica, batch_of(producer_id=1, producer_epoch=1))
-    stuck = StuckSync(monkeypatch)
-    await spu.lead(term=make_term(1, 2), revision=7)
-    batch = batch_of(producer_id=1, producer_epoch=epoch, sequence=sequence)
-    refused = asyncio.create_task(produce(replica, batch))
-    await until(lambda: stuck.runs == 1)
-    await asyncio.sleep(0.01)
-    assert not refused.done()
-    stuck.release()
-    with pytest.raises(error):
-        await refused
-
-
-async def test_given_a_batch_before_the_order_to_lead_then_it_is_synced_with_the_control_record(
-    spu: Spu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stuck = StuckSync(monkeypatch)
-    early = asyncio.create_task(produce(spu.replica, batch_of()))
-    await asyncio.sleep(0.01)
-    await spu.lead()
-    await until(lambda: stuck.runs == 1)
-    assert (spu.replica.leo, spu.replica.is_serving) == (2, False)
-    stuck.release()
-    assert await early == ProduceResponse(1, 1)
-    assert stuck.runs == 1
-
-
-@pytest.mark.parametrize(
-    ("leader", "term", "waits"),
-    [
-        pytest.param(1, TERM, True, id="given-it-is-named-then-they-wait-for-the-order"),
-        pytest.param(2, TERM, False, id="given-another-is-named-then-refused"),
-        pytest.param(None, TERM, False, id="given-nobody-is-named-then-refused"),
-    ],
-)
-async def test_requests_before_the_order_to_lead(
-    tmp_path: Path, leader: int | None, term: Term, *, waits: bool
-) -> None:
-    spu = await open_spu(tmp_path, assignment_of(leader=leader, term=term))
-    asked = asyncio.create_task(produce(spu.replica, batch_of()))
-    await asyncio.sleep(0.01)
-    assert asked.done() != waits
-    if waits:
-        await spu.lead(term=term)
-        assert await asked == ProduceResponse(1, 1)
-    else:
-        with pytest.raises(NotLeaderError):
-            await asked
-    await spu.host.close()
-
-
 async def test_given_a_former_leader_that_is_named_by_an_older_assignment_then_refused(
     spu: Spu,
 ) -> None:
@@ -295,17 +204,6 @@ async def test_given_records_that_are_not_synced_then_the_sc_does_not_count_them
     await waiting
     report = replica.report()
     assert (replica.leo, report.leo, report.last_term) == (3, 3, make_term(1, 2))
-
-
-async def test_given_requests_that_wait_when_another_leads_then_they_are_refused(
-    spu: Spu,
-) -> None:
-    held = asyncio.create_task(produce(spu.replica, batch_of()))
-    await asyncio.sleep(0.01)
-    await spu.host.assign(assign(assignment_of(leader=2, term=make_term(1, 2), revision=8)))
-    with pytest.raises(NotLeaderError):
-        await held
-    assert spu.replica.leo == 0
 
 
 async def test_given_a_newer_leader_then_it_steps_down_and_waiters_are_told(
