@@ -23,7 +23,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 _JOIN_S: Final = 5.0
-_SIGNAL_S: Final = 0.2
+#: How often a caller looks whether the loop was closed.
+_LOOK_S: Final = 0.2
 #: Of a parent, in its fork.
 _inherited: Final[list[LoopThread]] = []
 
@@ -95,11 +96,8 @@ class _Call(Generic[T]):
     def result(self) -> T:
         """Wait for it, not in the loop. Raises asyncio.CancelledError if it did not come to an end
         before the loop did.
-
-        A signal that comes just before a thread falls asleep would be seen only when it wakes up
-        (CPython checks for signals before it waits), so it never sleeps for long.
         """
-        while not self._waiters.wait(self._is_done, _SIGNAL_S):
+        while not self._waiters.wait(self._is_done, _LOOK_S):
             if self._loop.is_closed():
                 break
         if self._task is None:

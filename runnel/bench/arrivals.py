@@ -7,7 +7,6 @@ Records that were due before belong to the warm-up, and do not count.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runnel.bench.latency import Samples
+from runnel.waiters import Flag
 from schemas.errors import DeadlineExceededError
 
 
@@ -31,8 +31,8 @@ class Arrivals:
     _begin_us: int = 1 << 62
     _latencies_us: list[Samples] = field(default_factory=list)
     _failure: Exception | None = None
-    _any: threading.Event = field(default_factory=threading.Event)
-    _all: threading.Event = field(default_factory=threading.Event)
+    _any: Flag = field(default_factory=Flag)
+    _all: Flag = field(default_factory=Flag)
 
     def begin(self) -> None:
         """From now on records count; earlier ones were the warm-up."""

@@ -18,6 +18,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final, TypeVar
 
@@ -83,6 +84,38 @@ def importing() -> Iterator[None]:
         yield
     finally:
         _raises = before
+
+
+@dataclass
+class Counted:
+    """How many signals have come."""
+
+    count: int = 0
+
+
+@contextmanager
+def counting(most: int) -> Iterator[Counted]:
+    """A block of the main thread in which these signals are counted. The last of ``most``, and any
+    after it, does what it would do without the block."""
+    counted = Counted()
+    handlers = {number: signal.getsignal(number) for number in SAID}
+
+    def count(number: int, frame: FrameType | None) -> None:
+        global _received
+        _received = signal.Signals(number)
+        counted.count += 1
+        handler = handlers[_received]
+        if counted.count >= most and callable(handler):
+            handler(number, frame)
+
+    taken = [number for number, handler in handlers.items() if callable(handler)]
+    try:
+        for number in taken:
+            signal.signal(number, count)
+        yield counted
+    finally:
+        for number in taken:
+            signal.signal(number, handlers[number])
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

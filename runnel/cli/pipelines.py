@@ -16,9 +16,10 @@ from runnel.cli import completion
 from runnel.cli.arguments import DryRunOption, ScOption
 from runnel.cli.connection import administered, who
 from runnel.cli.failure import say
+from runnel.cli.interrupts import counting
 from runnel.cli.render import count
 from runnel.contexts import default_sc
-from runnel.waiters import Waiters
+from runnel.waiters import Flag
 from schemas.errors import NotFoundError
 from schemas.objects.pipeline import Desired, Pipeline, PipelineReport
 
@@ -115,32 +116,23 @@ def undisturbed(work: Callable[[], T], interrupt: Callable[[], None]) -> T:
     """The result of ``work``, done in a thread: signals do not reach it, and call ``interrupt``.
     After that, KeyboardInterrupt is raised once it has ended; the third signal does not wait."""
     outcome: Future[T] = Future()
-    # What this thread shares with the worker until that has ended: Ctrl-C here breaks neither.
-    ended: list[bool] = []
-    waiters = Waiters()
+    ended = Flag()
 
     def run_it() -> None:
         try:
             outcome.set_result(work())
         except BaseException as error:
             outcome.set_exception(error)
-        ended.append(True)
-        waiters.tell_all()
+        ended.set()
 
-    worker = threading.Thread(target=run_it, name="pipeline", daemon=True)
-    interrupts = 0
-    while not ended:
-        try:
-            if not interrupts and not worker.is_alive():
-                worker.start()
-            # A signal that comes just before a thread falls asleep is noticed when it wakes up.
-            waiters.wait(lambda: bool(ended), _LOOK_UP_S)
-        except KeyboardInterrupt:
-            interrupts += 1
-            if interrupts == MOST_INTERRUPTS or not (worker.is_alive() or ended):
-                raise
-            interrupt()
-    if interrupts:
+    with counting(MOST_INTERRUPTS) as signals:
+        threading.Thread(target=run_it, name="pipeline", daemon=True).start()
+        told = 0
+        while not ended.wait(_LOOK_UP_S):
+            if told < signals.count:
+                told += 1
+                interrupt()
+    if signals.count:
         raise KeyboardInterrupt
     return outcome.result()
 

@@ -24,6 +24,7 @@ from runnel.local.cluster import ClusterDaemons
 from runnel.local.processes import free_base_port
 from runnel.local.signals import shielded
 from runnel.local.starting import without_logs
+from runnel.waiters import Flag
 from schemas.errors import ConflictError, NotFoundError, RunnelError, StorageFailedError
 
 
@@ -93,7 +94,7 @@ def _run(daemons: ClusterDaemons, order: Order) -> None:
             plan = daemons.plan(*wanted(port), dashboard=order.dashboard)
         daemons.start(plan, _ignore, remember=False)
         _say(Answer(plan.sc_address, plan.spus))
-        threading.Event().wait()
+        Flag().wait()
     except ConflictError:
         # Another command is at work in this directory, or has its ports.
         ours = False

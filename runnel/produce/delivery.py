@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, Protocol
 
 from runnel.fork import OpenedIn, tell_forks
@@ -25,13 +27,19 @@ MOVED: Final = -2
 
 class Outcome(Future[int]):
     """The base offset of a batch, once it is in the log; -1 if nothing is acknowledged, `MOVED` if
-    its records went elsewhere."""
+    its records went elsewhere.
+
+    Only the thread that learns it takes the lock of the future: Ctrl-C may leave that held in
+    another one (see `runnel.waiters`), and the client's loop would wait for it.
+    """
 
     def __init__(self, topic: str) -> None:
         super().__init__()
         self.topic = topic
         self.opened_in = OpenedIn()
         self._await_it = Waiters()
+        # Who takes one from here calls it.
+        self._to_call: deque[Callable[[Future[int]], object]] = deque()
         # A running future cannot be cancelled: a caller that stops waiting must not stop the batch.
         self.set_running_or_notify_cancel()
         tell_forks(self)
@@ -41,18 +49,38 @@ class Outcome(Future[int]):
         self._condition = threading.Condition()
 
     def done(self) -> bool:
-        """Is it known? Without the lock, so that Ctrl-C here does not leave it held."""
+        """Is it known?"""
         return self._state == "FINISHED"
+
+    def result(self, timeout: float | None = None) -> int:
+        """The base offset, once it is known. Raises the error of the batch, TimeoutError."""
+        if not self.wait(timeout):
+            raise TimeoutError
+        if self._exception is not None:
+            raise self._exception
+        return self._result  # type: ignore[return-value]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the batch, once it is known. Raises TimeoutError."""
+        if not self.wait(timeout):
+            raise TimeoutError
+        return self._exception
+
+    def add_done_callback(self, fn: Callable[[Future[int]], object]) -> None:
+        """Have ``fn`` called when it is known: here if it is, else in the thread that learns it."""
+        self._to_call.append(fn)
+        if self.done():
+            self._call()
 
     def set_result(self, result: int) -> None:
         """The batch is in the log."""
         super().set_result(result)
-        self._await_it.tell_all()
+        self._tell()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """The batch failed."""
         super().set_exception(exception)
-        self._await_it.tell_all()
+        self._tell()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until it is known, at most so long; is it?"""
@@ -64,6 +92,21 @@ class Outcome(Future[int]):
         if not self.done():
             self.opened_in.require()
         return self
+
+    def _tell(self) -> None:
+        # A callback may wait for somebody who waits here.
+        self._await_it.tell_all()
+        self._call()
+
+    def _call(self) -> None:
+        while self._to_call:
+            with suppress(IndexError):
+                fn = self._to_call.popleft()
+                try:
+                    fn(self)
+                except Exception:
+                    # As in other futures: the batch is delivered, whatever it is.
+                    _log.exception("a callback of a batch for topic %r failed", self.topic)
 
 
 Batch = ProducerBatch[Outcome]

@@ -213,7 +213,6 @@ class SendBuffer:
 
     def wait_for_room(self) -> None:
         """Wait, not in the loop, until there may be room, or this is closed."""
-        # Bounded, so that Ctrl-C is never far away on any platform.
         self._await_room.wait(self.has_room, _ROOM_POLL_S)
 
     def gather(self) -> None:

@@ -14,7 +14,10 @@ from types import FrameType
 from typing import Any, Final
 
 #: After these the interpreter looks whether a signal has come (`CHECK_EVAL_BREAKER` in ceval.c).
-_LOOKS_AFTER: Final = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"}
+#: None: a function begins.
+_LOOKS_AFTER: Final = {None, "CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME"}
+#: After these, too; but what is raised then is caught where the jump stands, not where it leads to.
+_JUMPS_BACK: Final = ("JUMP_BACKWARD", "POP_JUMP_BACKWARD")
 _MODULES: Final = ("runnel.", "threading", "concurrent.futures.")
 
 
@@ -23,16 +26,19 @@ def interrupted_everywhere(
 ) -> Iterator[BaseException]:
     """Repeat ``call`` with an interrupt at its first point, at its second, and so on, and give what
     it raised each time, until it ends without. ``of``: how the modules begin whose points count."""
+    tracer = sys.gettrace()
     for point in count(1):
         interrupter = _Interrupter(point, of)
+        raised: BaseException | None = None
         sys.settrace(interrupter)
         try:
             call()
         except BaseException as error:
-            sys.settrace(None)
-            yield error
+            raised = error
         finally:
-            sys.settrace(None)
+            sys.settrace(tracer)
+        if raised is not None:
+            yield raised
         if not interrupter.raised:
             return
 
@@ -49,9 +55,9 @@ class _Interrupter:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode" and not self.raised:
-            before = self._before.get(frame)
-            self._before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if before in _LOOKS_AFTER:
+            before, now = self._before.get(frame), dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            self._before[frame] = now
+            if before in _LOOKS_AFTER or now.startswith(_JUMPS_BACK):
                 self._left -= 1
                 if not self._left:
                     self.raised = True

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from runnel import loop_thread
-from runnel.cli.pipelines import undisturbed
 from runnel.consume.chunk_queue import ChunkQueue
 from runnel.loop_thread import LoopThread
 from runnel.produce import send_buffer
 from runnel.produce.delivery import Outcome
-from runnel.waiters import Waiters
+from runnel.waiters import Flag, Waiters
+from schemas.errors import RunnelError
 from tests.unit.runnel.interrupts import interrupted_everywhere
 from tests.unit.runnel.produce.test_send_buffer import Bench
 
@@ -68,7 +68,7 @@ def test_waits_that_nobody_ends(is_there: bool, most_s: float | None, found: boo
 
 @pytest.fixture
 def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
-    monkeypatch.setattr(loop_thread, "_SIGNAL_S", 0.001)
+    monkeypatch.setattr(loop_thread, "_LOOK_S", 0.001)
     thread = LoopThread("interrupted")
     yield thread
     thread.stop()
@@ -96,13 +96,67 @@ def test_given_ctrl_c_at_any_point_of_a_call_then_the_loop_serves_the_next_one(
         one.close()
 
 
-def test_given_ctrl_c_at_any_point_of_a_wait_for_an_outcome_then_it_is_told_to_others() -> None:
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda outcome: outcome.result(0.001), id="given-its-result"),
+        pytest.param(lambda outcome: outcome.exception(0.001), id="given-its-error"),
+        pytest.param(lambda outcome: outcome.add_done_callback(id), id="given-a-callback"),
+        pytest.param(lambda outcome: outcome.done(), id="given-a-look"),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True], ids=["given-it-is-open", "given-it-is-known"])
+def test_given_ctrl_c_at_any_point_then_others_learn_the_outcome(
+    use: Callable[[Outcome], object], *, known: bool
+) -> None:
     outcome = Outcome("orders")
-    raised = list(interrupted_everywhere(lambda: outcome.wait(0.001)))
-    assert len(raised) > 5
+    if known:
+        outcome.set_result(5)
+    raised = list(interrupted_everywhere(lambda: use(outcome)))
+    assert raised
+    assert {type(error) for error in raised} <= {KeyboardInterrupt, TimeoutError}
+    assert known or ends(lambda: outcome.set_result(5))
+    assert ends(outcome.result)
+    assert ends(outcome.exception)
+    assert (outcome.result(), outcome.exception()) == (5, None)
+
+
+def test_given_a_callback_that_waits_for_who_waits_then_both_go_on() -> None:
+    outcome, heard, found = Outcome("orders"), threading.Event(), list[bool]()
+    outcome.add_done_callback(lambda _: found.append(heard.wait(LONG_S)))
+    teller = threading.Thread(target=outcome.set_result, args=(5,), daemon=True)
+    teller.start()
+    assert outcome.result() == 5
+    heard.set()
+    teller.join(LONG_S)
+    assert found == [True]
+
+
+def test_given_a_callback_that_fails_then_the_others_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome, called = Outcome("orders"), list[object]()
+
+    def fail(_: object) -> None:
+        raise ValueError("boom")
+
+    outcome.add_done_callback(fail)
+    outcome.add_done_callback(called.append)
+    outcome.set_exception(RunnelError("no"))
+    outcome.add_done_callback(called.append)
+    assert called == [outcome] * 2
+    assert "a callback of a batch for topic 'orders' failed" in caplog.text
+    with pytest.raises(RunnelError):
+        outcome.result()
+
+
+def test_given_a_flag_then_waits_end_when_it_is_set() -> None:
+    flag = Flag()
+    assert not flag.wait(0.001)
+    raised = list(interrupted_everywhere(lambda: flag.wait(0.001)))
     assert {type(error) for error in raised} == {KeyboardInterrupt}
-    assert ends(lambda: outcome.set_result(5))
-    assert (outcome.wait(None), outcome.result()) == (True, 5)
+    assert ends(lambda: threading.Timer(0.001, flag.set).start())
+    assert (flag.wait(), flag.is_set()) == (True, True)
 
 
 def test_given_ctrl_c_at_any_point_of_a_wait_for_room_then_the_buffer_takes_records(
@@ -127,24 +181,3 @@ def test_given_ctrl_c_at_any_point_of_a_sleep_then_chunks_come() -> None:
     assert {type(error) for error in raised} == {KeyboardInterrupt}
     assert ends(lambda: queue.put("a"))
     assert queue.take() == "a"
-
-
-def test_given_ctrl_c_at_any_point_then_the_work_of_a_pipeline_comes_to_its_end() -> None:
-    begun, ended = threading.Semaphore(0), threading.Semaphore(0)
-
-    def run() -> None:
-        go_on = threading.Event()
-
-        def work() -> None:
-            begun.release()
-            assert go_on.wait(LONG_S)
-            ended.release()
-
-        threading.Timer(0.005, go_on.set).start()
-        undisturbed(work, go_on.set)
-
-    # The start of a thread is not safe from it.
-    raised = list(islice(interrupted_everywhere(run, of=("runnel.",)), POINTS))
-    assert {type(error) for error in raised} == {KeyboardInterrupt}
-    while begun.acquire(blocking=False):
-        assert ended.acquire(timeout=LONG_S)
