@@ -114,7 +114,8 @@ def counting(most: int) -> Iterator[Counted]:
             signal.signal(number, count)
         yield counted
     finally:
-        for number in taken:
+        # Ctrl-C last: after that one, nothing here goes on.
+        for number in reversed(taken):
             signal.signal(number, handlers[number])
 
 

@@ -29,7 +29,7 @@ class Outcome(Future[int]):
     """The base offset of a batch, once it is in the log; -1 if nothing is acknowledged, `MOVED` if
     its records went elsewhere.
 
-    Only the thread that learns it takes the lock of the future: Ctrl-C may leave that held in
+    Nobody but the thread that learns it takes the lock of the future: Ctrl-C may leave that held in
     another one (see `runnel.waiters`), and the client's loop would wait for it.
     """
 
@@ -38,15 +38,28 @@ class Outcome(Future[int]):
         self.topic = topic
         self.opened_in = OpenedIn()
         self._await_it = Waiters()
-        # Who takes one from here calls it.
         self._to_call: deque[Callable[[Future[int]], object]] = deque()
-        # A running future cannot be cancelled: a caller that stops waiting must not stop the batch.
         self.set_running_or_notify_cancel()
         tell_forks(self)
+
+    def __repr__(self) -> str:
+        return f"<outcome of a batch for topic {self.topic!r}: {self._state.lower()}>"
 
     def forked(self) -> None:
         """Let the child ask: another thread of the parent may have held the lock."""
         self._condition = threading.Condition()
+
+    def cancel(self) -> bool:
+        """No: a caller that stops waiting must not stop the batch."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def running(self) -> bool:
+        """Is it not known yet?"""
+        return not self.done()
 
     def done(self) -> bool:
         """Is it known?"""
@@ -70,7 +83,10 @@ class Outcome(Future[int]):
         """Have ``fn`` called when it is known: here if it is, else in the thread that learns it."""
         self._to_call.append(fn)
         if self.done():
-            self._call()
+            # Those of others are not called here: Ctrl-C may come before they are.
+            with suppress(ValueError):
+                self._to_call.remove(fn)
+                self._call(fn)
 
     def set_result(self, result: int) -> None:
         """The batch is in the log."""
@@ -96,17 +112,16 @@ class Outcome(Future[int]):
     def _tell(self) -> None:
         # A callback may wait for somebody who waits here.
         self._await_it.tell_all()
-        self._call()
-
-    def _call(self) -> None:
         while self._to_call:
             with suppress(IndexError):
-                fn = self._to_call.popleft()
-                try:
-                    fn(self)
-                except Exception:
-                    # As in other futures: the batch is delivered, whatever it is.
-                    _log.exception("a callback of a batch for topic %r failed", self.topic)
+                self._call(self._to_call.popleft())
+
+    def _call(self, fn: Callable[[Future[int]], object]) -> None:
+        try:
+            fn(self)
+        except Exception:
+            # As in other futures: the batch is delivered, whatever it is.
+            _log.exception("a callback of a batch for topic %r failed", self.topic)
 
 
 Batch = ProducerBatch[Outcome]

@@ -19,6 +19,7 @@ from time import perf_counter
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
+    NotEnoughReplicasError,
     NotLeaderError,
     NotReadyError,
     RunnelError,
@@ -167,9 +168,10 @@ class ReplicaAppends:
 
     def _require_appendable(self, acks: Acks) -> Leading:
         """The leadership, if a batch with these acks may be appended now. Raises RunnelError."""
-        leading = self._preconditions.require_appendable()
+        leading = self._preconditions.require_proven()
         if acks is Acks.COMMITTED:
             self._preconditions.require_min_in_sync()
+        self._preconditions.require_seal()
         return leading
 
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
@@ -215,7 +217,7 @@ class ReplicaAppends:
         """
 
         def answered(result: ProduceResponse | RunnelError) -> None:
-            late = isinstance(result, NotReadyError)
+            late = isinstance(result, NotEnoughReplicasError)
             answer(self._preconditions.being_sealed() if late else result)
 
         refusal = self._preconditions.sealed(seal)
@@ -236,7 +238,7 @@ class ReplicaAppends:
 
     def _begin_held(self) -> None:
         """Carry out the requests that waited until this replica may append, once it may."""
-        if self._preconditions.may_append:
+        if self._preconditions.takes_records:
             self._held.release()
         elif not self._preconditions.is_taking_over:
             self._held.fail(self._preconditions.failure or self._preconditions.not_leading())

@@ -48,10 +48,9 @@ class Preconditions:
         return self.failure is None and self._runner.state.is_serving
 
     @property
-    def may_append(self) -> bool:
+    def takes_records(self) -> bool:
         """Whether it leads, its log is proven, and it has not first to seal that."""
-        state = self._runner.state
-        return self.failure is None and state.may_append and not self._is_to_seal
+        return self.failure is None and self._runner.state.takes_records
 
     @property
     def is_taking_over(self) -> bool:
@@ -61,7 +60,7 @@ class Preconditions:
         if not told and assignment is not None and assignment.leader == self._spu_id:
             # The order to lead comes right behind.
             told = election_term(state.newest.term) <= assignment.term
-        return told and not self.may_append and self.failure is None
+        return told and not self.takes_records and self.failure is None
 
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
         """Raise an error if it cannot be read from in ``state``."""
@@ -72,30 +71,26 @@ class Preconditions:
         if state.rebuild is not None:
             raise NotReadyError(f"{self._name} is being rebuilt here; ask its leader")
 
-    @property
-    def _is_to_seal(self) -> bool:
-        """Whether the log is to be sealed, and is not: a leader does so as soon as it serves, and
-        no client's record may come before that."""
-        state = self._runner.state
-        return state.to_seal and state.log.sealed is None
-
     def require_leading(self) -> Leading:
         """The leadership. Raises an error if there is none here."""
         if (leading := self._runner.state.leading) is None:
             raise self.failure or self.not_leading()
         return leading
 
-    def require_appendable(self) -> Leading:
-        """The leadership. Raises an error unless it `may_append`."""
+    def require_proven(self) -> Leading:
+        """The leadership. Raises an error if there is none, or if it must prove its log first."""
         leading = self.require_leading()
-        if self._is_to_seal:
-            raise NotReadyError(f"the leader of {self._name} has yet to seal it; try again")
         if leading.proving:
             raise NotReadyError(
                 f"the leader of {self._name} still compares its log with those of the other"
                 " replicas; try again"
             )
         return leading
+
+    def require_seal(self) -> None:
+        """Raise an error if the leader must seal the log before it takes records."""
+        if self._runner.state.is_to_seal:
+            raise NotReadyError(f"the leader of {self._name} has yet to seal it; try again")
 
     def require_serving(self) -> None:
         """Raise an error unless `is_serving`."""
@@ -136,12 +131,12 @@ class Preconditions:
             " have confirmed that so far"
         )
 
-    def not_appended(self) -> NotReadyError:
+    def not_appended(self) -> NotEnoughReplicasError:
         """The error for a batch against which the log says something that was not committed in
         time."""
-        return NotReadyError(
-            f"{self._name} has not taken this batch; what its log holds against it is not committed"
-            " yet, because too few live replicas have confirmed it; try again"
+        return NotEnoughReplicasError(
+            f"{self._name} did not append this batch now; what its log holds against it is not"
+            " committed yet, because too few live replicas have confirmed it; try again"
         )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:

@@ -53,8 +53,8 @@ from spu.replication.state import ReplicaState
 def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
     """The replica's state after one input, and the outputs to apply, in order."""
     state, outputs = _step(state, event, now_ms)
-    if state.to_seal:
-        # Whatever made it serve.
+    if state.to_seal and state.confirmed:
+        # Whatever made it serve. What the disk says may be older than a restored KV.
         state, sealed = leader.seal(state)
         outputs = (*outputs, *sealed)
     return state, outputs

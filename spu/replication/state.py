@@ -309,6 +309,17 @@ class ReplicaState:
         return self.leading is not None and not self.leading.proving
 
     @property
+    def is_to_seal(self) -> bool:
+        """Whether its log is to be sealed and has no seal: an election may have removed that. A
+        leader writes it as soon as it serves, and no client's record comes before it."""
+        return self.to_seal and self.log.sealed is None
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether it may append records of clients."""
+        return self.may_append and not self.is_to_seal
+
+    @property
     def sealed_end(self) -> int | None:
         """Where the records of a sealed log end: a committed fact. None if it may get more."""
         sealed = self.log.sealed

@@ -12,6 +12,7 @@ for another reason; they count all the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -175,7 +176,7 @@ def _planned(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> tuple
     )
     status = RebalanceStatus(
         resolution=RebalanceResolution.PLANNED,
-        reason=_counts(plan, len(_astray(view, now_ms))),
+        reason=_counts(plan, [p.name for p, _ in _astray(view, now_ms)]),
         left=len(changes),
         moves=moves,
         observed_generation=rebalance.generation,
@@ -198,15 +199,16 @@ def _balanced(view: View) -> str:
     return f"all is balanced, but {' and '.join(but)}" if but else "all is balanced"
 
 
-def _counts(plan: Plan, astray: int) -> str:
-    """What moves, and how many partitions their preferred leaders take over as things are now."""
+def _counts(plan: Plan, astray: Iterable[str]) -> str:
+    """What moves, and how many others of ``astray`` their preferred leaders take over."""
     said = []
+    led = sum(name not in plan.replicas and name not in plan.leaders for name in astray)
     if plan.replicas:
         said.append(f"replicas of {_partitions(len(plan.replicas))} move")
     if plan.leaders:
         said.append(f"of {_partitions(len(plan.leaders))} only the leader moves")
-    if astray:
-        said.append(f"the preferred leaders of {_partitions(astray)} take over")
+    if led:
+        said.append(f"the preferred leaders of {_partitions(led)} take over")
     return ", ".join(said) or "all is balanced"
 
 

@@ -362,7 +362,7 @@ class SimReplica:
         if state is None or state.leading is None or state.leading.proving:
             answer(None, Refusal.NOT_LEADER)
             return
-        if state.hard_state.smallest < state.hard_state.min_in_sync:
+        if state.hard_state.smallest < state.hard_state.min_in_sync or state.is_to_seal:
             answer(None, Refusal.NOT_ENOUGH)
             return
         try:

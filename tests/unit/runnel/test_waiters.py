@@ -103,6 +103,9 @@ def test_given_ctrl_c_at_any_point_of_a_call_then_the_loop_serves_the_next_one(
         pytest.param(lambda outcome: outcome.exception(0.001), id="given-its-error"),
         pytest.param(lambda outcome: outcome.add_done_callback(id), id="given-a-callback"),
         pytest.param(lambda outcome: outcome.done(), id="given-a-look"),
+        pytest.param(lambda outcome: outcome.cancel(), id="given-a-wait-that-is-given-up"),
+        pytest.param(lambda outcome: outcome.cancelled(), id="given-a-look-at-that"),
+        pytest.param(repr, id="given-its-text"),
     ],
 )
 @pytest.mark.parametrize("known", [False, True], ids=["given-it-is-open", "given-it-is-known"])
@@ -130,6 +133,20 @@ def test_given_a_callback_that_waits_for_who_waits_then_both_go_on() -> None:
     heard.set()
     teller.join(LONG_S)
     assert found == [True]
+
+
+def test_given_a_known_outcome_then_only_the_new_callback_is_called_here() -> None:
+    outcome, called = Outcome("orders"), list[str]()
+
+    def first(_: object) -> None:
+        called.append("first")
+        assert ends(lambda: outcome.add_done_callback(lambda _: called.append("new")))
+        called.append("first goes on")
+
+    outcome.add_done_callback(first)
+    outcome.add_done_callback(lambda _: called.append("second"))
+    outcome.set_result(5)
+    assert called == ["first", "new", "first goes on", "second"]
 
 
 def test_given_a_callback_that_fails_then_the_others_are_called(

@@ -10,6 +10,7 @@ import pytest
 from schemas.errors import (
     DeadlineExceededError,
     FencedError,
+    NotEnoughReplicasError,
     NotLeaderError,
     NotReadyError,
     SealedError,
@@ -218,7 +219,7 @@ async def test_given_a_refusal_that_is_not_committed_in_time_then_it_says_so(
     await produce(replica, batch_of(producer_id=1))
     stuck = StuckSync(monkeypatch)
     await spu.lead(term=make_term(1, 2), revision=7)
-    with pytest.raises(NotReadyError, match="has not taken this batch"):
+    with pytest.raises(NotEnoughReplicasError, match="did not append this batch now"):
         await produce(replica, batch, asked)
     assert replica.leo == 4
     stuck.release()

@@ -270,6 +270,14 @@ def test_given_only_elections_are_due_then_the_plan_says_so() -> None:
     assert status.moves == ()
 
 
+def test_given_a_preference_that_changes_then_the_plan_counts_no_election_by_the_old_one() -> None:
+    both = [led(0, 1, 2, leader=2), led(1, 1, 2)]
+    (written,) = reconcile(seen(rebalance(plan_only=True), *both), KEY, NOW)
+    status = status_in((written,))
+    assert status.reason == "of 1 partition only the leader moves"
+    assert [(m.partition, m.after) for m in status.moves] == [("t-0", (2, 1))]
+
+
 @pytest.mark.parametrize(
     "fixed",
     [
