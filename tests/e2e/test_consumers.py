@@ -63,6 +63,7 @@ def test_given_a_first_look_then_nothing_is_made(three: Command) -> None:
     assert three("get", "topics", "--show-system", "-o", "name") == ""
 
 
+@pytest.mark.long
 def test_given_a_consumer_that_is_killed_then_the_next_one_misses_nothing(
     three: Command, tmp_path: Path
 ) -> None:

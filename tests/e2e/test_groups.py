@@ -132,6 +132,7 @@ def test_given_a_stream_that_is_scaled_then_two_readers_have_each_key_in_order(
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
+@pytest.mark.long
 def test_given_a_retention_then_a_stream_keeps_what_its_groups_have_not_read(
     cluster: Command,
 ) -> None:

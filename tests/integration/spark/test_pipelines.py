@@ -106,6 +106,7 @@ def no_frame(_spark: SparkSession, _frames: dict[str, DataFrame]) -> int:
     return 7
 
 
+@pytest.mark.slow
 def test_a_function_over_two_topics_writes_files(
     cluster: RunningCluster, engine: PipelineSpark, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_function_over_two_topics_writes_files(
     ]
 
 
+@pytest.mark.slow
 def test_totals_of_a_pattern_are_written_as_they_change(
     cluster: RunningCluster, engine: PipelineSpark, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_batches_are_limited_a_restart_goes_on_and_no_key_goes_back(
         assert list(consumer) == []
 
 
+@pytest.mark.slow
 def test_given_a_truncation_then_said_or_what_is_there_is_read(
     cluster: RunningCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_given_an_empty_range_then_there_are_no_rows(elastic: Elastic, spark: Sp
     assert reader.load().count() == 0
 
 
+@pytest.mark.slow
 def test_given_a_query_that_never_committed_then_it_goes_on_behind_what_was_planned(
     cluster: RunningCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

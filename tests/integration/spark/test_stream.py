@@ -116,6 +116,7 @@ def test_a_stream_into_a_topic(
     assert found == list(range(100))
 
 
+@pytest.mark.slow
 def test_given_another_topic_of_the_name_then_said_or_read_anew(
     cluster: RunningCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
