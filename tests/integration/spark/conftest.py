@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_io.session.builder import spark_session
 from tests.integration.spark.cluster import RunningCluster, run_cluster
+
+
+def end_jvm() -> None:
+    """End the JVM of earlier sessions: the next one gets the environment of today."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    # It runs until this is closed, and a session that asks for it would wait for it.
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="package")
@@ -25,6 +38,7 @@ def spark(
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RUNNEL_SC", cluster.sc)
         environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        end_jvm()
         session = spark_session(
             "tests",
             **{
