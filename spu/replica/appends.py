@@ -238,7 +238,7 @@ class ReplicaAppends:
 
     def _begin_held(self) -> None:
         """Carry out the requests that waited until this replica may append, once it may."""
-        if self._preconditions.takes_records:
+        if self._preconditions.answers_producers:
             self._held.release()
         elif not self._preconditions.is_taking_over:
             self._held.fail(self._preconditions.failure or self._preconditions.not_leading())

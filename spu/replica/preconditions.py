@@ -48,9 +48,10 @@ class Preconditions:
         return self.failure is None and self._runner.state.is_serving
 
     @property
-    def takes_records(self) -> bool:
-        """Whether it leads, its log is proven, and it has not first to seal that."""
-        return self.failure is None and self._runner.state.takes_records
+    def answers_producers(self) -> bool:
+        """Whether it leads, its log is proven, and it need not seal that before: then it appends
+        batches or refuses them."""
+        return self.failure is None and self._runner.state.answers_producers
 
     @property
     def is_taking_over(self) -> bool:
@@ -60,7 +61,7 @@ class Preconditions:
         if not told and assignment is not None and assignment.leader == self._spu_id:
             # The order to lead comes right behind.
             told = election_term(state.newest.term) <= assignment.term
-        return told and not self.takes_records and self.failure is None
+        return told and not self.answers_producers and self.failure is None
 
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
         """Raise an error if it cannot be read from in ``state``."""

@@ -315,8 +315,8 @@ class ReplicaState:
         return self.to_seal and self.log.sealed is None
 
     @property
-    def takes_records(self) -> bool:
-        """Whether it may append records of clients."""
+    def answers_producers(self) -> bool:
+        """Whether it may say what becomes of a batch: it appends it, or refuses it."""
         return self.may_append and not self.is_to_seal
 
     @property

@@ -19,11 +19,12 @@ from spu.replication.events import (
     PartitionUpdated,
     Push,
     Pushed,
+    Resume,
     TruncateLog,
 )
 from spu.replication.history import TermStart
 from spu.replication.messages import Append, AppendAck, Attach, Batch, CommitUpdate, Truncate
-from spu.replication.state import LogView
+from spu.replication.state import HardState, LogView, recovered
 from tests.unit.spu.replication.dialogue import (
     NEXT,
     REPLICAS,
@@ -174,3 +175,19 @@ def test_given_another_leader_of_a_sealed_log_then_its_control_record_follows_an
     assert dialogue.keep(Elected(2, NEXT, (A,), REPLICAS, 1)) == (AppendControl(NEXT),)
     assert seals(dialogue.tell(Flushed(3))) == 0
     assert (dialogue.state.log.sealed, dialogue.state.sealed_end) == (1, 1)
+
+
+@pytest.mark.parametrize("still", [False, True], ids=["given-not-any-more", "given-it-still-is"])
+def test_given_a_restart_then_records_wait_by_the_disk_and_only_the_sc_has_it_sealed(
+    *, still: bool
+) -> None:
+    """The KV may have been restored meanwhile, and a seal is for good."""
+    hard_state = HardState("a", TERM, 1, (0,), (A,), 1, leading=True)
+    view = LogView(0, 4, 4, (TermStart(TERM, 0),))
+    dialogue = Dialogue(recovered(0, "boot", hard_state, view, 3, to_seal=True))
+    assert seals(dialogue.keep(Resume())) == 0
+    assert dialogue.state.is_serving
+    assert not dialogue.state.answers_producers
+    said = replace(again(1, sealed=still), replicas=(0,))
+    assert seals(dialogue.keep(said)) == still
+    assert dialogue.state.answers_producers
