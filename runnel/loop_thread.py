@@ -78,20 +78,26 @@ class _Call(Generic[T]):
     def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
         self._work = work
         self._loop = loop
+        # Only the loop's thread lets go of it: asyncio then runs code of Python, in which the
+        # interpreter would swallow a KeyboardInterrupt.
         self._task: asyncio.Task[T] | None = None
+        self._started = False
+        self._value: list[T] = []
+        self._error: BaseException | None = None
         self._waiters = Waiters()
 
     def start(self) -> None:
         """In the loop."""
+        self._started = True
         self._task = self._loop.create_task(self._work)
         self._task.add_done_callback(self._end)
 
     def cancel(self) -> None:
         """In the loop."""
-        if self._task is None:
-            self._work.close()
-        else:
+        if self._task is not None:
             self._task.cancel()
+        elif not self._started:
+            self._work.close()
 
     def result(self) -> T:
         """Wait for it, not in the loop. Raises asyncio.CancelledError if it did not come to an end
@@ -100,20 +106,30 @@ class _Call(Generic[T]):
         while not self._waiters.wait(self._is_done, _LOOK_S):
             if self._loop.is_closed():
                 break
-        if self._task is None:
+        if not self._started:
             # It reached the loop while that was ending.
             self._work.close()
-        if self._task is None or not self._task.done():
+        if not self._is_done():
             raise asyncio.CancelledError
-        return self._task.result()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # The error knows this frame.
+                self._error = None
+        return self._value[0]
 
     def _is_done(self) -> bool:
-        return self._task is not None and self._task.done()
+        return self._error is not None or bool(self._value)
 
     def _end(self, task: asyncio.Task[T]) -> None:
-        if not task.cancelled():
-            # Nobody may wait any more: asyncio would complain of an error that nobody has seen.
-            task.exception()
+        self._task = None
+        if task.cancelled():
+            self._error = asyncio.CancelledError()
+        elif (error := task.exception()) is not None:
+            self._error = error
+        else:
+            self._value.append(task.result())
         self._waiters.tell_all()
 
 

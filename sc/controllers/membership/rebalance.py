@@ -176,7 +176,7 @@ def _planned(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> tuple
     )
     status = RebalanceStatus(
         resolution=RebalanceResolution.PLANNED,
-        reason=_counts(plan, [p.name for p, _ in _astray(view, now_ms)]),
+        reason=_counts(plan, [p.name for p, _ in _astray(view, now_ms)]) or _balanced(view),
         left=len(changes),
         moves=moves,
         observed_generation=rebalance.generation,
@@ -200,7 +200,8 @@ def _balanced(view: View) -> str:
 
 
 def _counts(plan: Plan, astray: Iterable[str]) -> str:
-    """What moves, and how many others of ``astray`` their preferred leaders take over."""
+    """What moves, and how many others of ``astray`` their preferred leaders take over; empty if
+    nothing does."""
     said = []
     led = sum(name not in plan.replicas and name not in plan.leaders for name in astray)
     if plan.replicas:
@@ -209,7 +210,7 @@ def _counts(plan: Plan, astray: Iterable[str]) -> str:
         said.append(f"of {_partitions(len(plan.leaders))} only the leader moves")
     if led:
         said.append(f"the preferred leaders of {_partitions(led)} take over")
-    return ", ".join(said) or "all is balanced"
+    return ", ".join(said)
 
 
 def _partitions(number: int) -> str:

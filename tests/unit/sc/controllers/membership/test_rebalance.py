@@ -270,6 +270,15 @@ def test_given_only_elections_are_due_then_the_plan_says_so() -> None:
     assert status.moves == ()
 
 
+def test_given_a_preferred_leader_that_is_away_then_the_plan_says_so() -> None:
+    astray = led(0, 1, 2, leader=2)
+    view = seen(rebalance(plan_only=True), astray, online=(2,))
+    status = status_in(reconcile(view, KEY, NOW))
+    assert status.reason == (
+        "all is balanced, but 1 partition cannot be led by the preferred leader now"
+    )
+
+
 def test_given_a_preference_that_changes_then_the_plan_counts_no_election_by_the_old_one() -> None:
     both = [led(0, 1, 2, leader=2), led(1, 1, 2)]
     (written,) = reconcile(seen(rebalance(plan_only=True), *both), KEY, NOW)
