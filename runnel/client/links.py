@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 import weakref
 from datetime import datetime
 from functools import partial
@@ -48,10 +49,9 @@ class Links(Admin):
 
     def __init__(self, sc: ScClient, info: ClusterInfo) -> None:
         random = secrets.SystemRandom().random
-        loop = asyncio.get_running_loop()
         self.info = info
         self._random = random
-        self._leaders = LeaderCache(sc, loop.time)
+        self._leaders = LeaderCache(sc, time.monotonic)
         super().__init__(sc, self._leaders.forget)
         self._connections = ConnectionPool(info.cluster_uid, random)
         self._open: set[Producer | Consumer] = set()
@@ -92,7 +92,7 @@ class Links(Admin):
 
     async def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""
-        return await self._leaders.topic(name, asyncio.get_running_loop().time())
+        return await self._leaders.topic(name, self._leaders.now())
 
     async def known_topic(self, name: str) -> KnownTopic:
         """What a consumer must know of a topic, for `consumer` of another client, which then need
@@ -122,13 +122,13 @@ class Links(Admin):
     async def _spec(self, route: TopicRoute) -> TopicSpec:
         """As the SC says it now. All who ask while an answer is awaited share the next one: a
         reader of a group may open hundreds of partitions at once."""
-        uid, loop = route.topic.uid, asyncio.get_running_loop()
-        began = loop.time()
+        # Not the time of the loop: see `LeaderCache`.
+        uid, began = route.topic.uid, time.monotonic()
         async with self._asking.setdefault(uid, asyncio.Lock()):
             known, asked_at = self._specs.get(uid, (None, began))
             if known is not None and asked_at > began:
                 return known
-            asked_at = loop.time()
+            asked_at = time.monotonic()
             try:
                 found = await self.get("topic", route.name)
             except UnreachableError:
@@ -153,7 +153,7 @@ class Links(Admin):
             return None
         uid = route.topic.uid
         spec, at = self._specs.get(uid, (None, 0.0))
-        if spec is None or asyncio.get_running_loop().time() - at > _SPEC_AGE_S:
+        if spec is None or time.monotonic() - at > _SPEC_AGE_S:
             spec = await self._spec(route)
         if spec.archive is None:
             return None

@@ -247,9 +247,8 @@ class PartitionFetcher:
         """Ask the SC, unless another reader just did; stop waiting for the old leader if there is a
         new one. A fetch always goes to the leader that the SC named last.
         """
-        oldest = asyncio.get_running_loop().time() - _LOOK_S / 2
         term = -1 if self._subscription is None else self._subscription[0]
-        moved = await self._route.moved(self._partition, Term(term), oldest)
+        moved = await self._route.moved(self._partition, Term(term), _LOOK_S / 2)
         if moved and (current := self._subscription) is not None and current[0] == term:
             current[1].failed(UnreachableError("another SPU leads the partition now"))
 

@@ -62,11 +62,14 @@ def patience_s(partitions: int, silences: int) -> float:
 
 
 class LeaderCache:
-    """``now`` is a monotonic clock in seconds."""
+    """``now`` is a monotonic clock in seconds that never tells the same time twice: what is "newer
+    than" a failure was asked for after it. The time of uvloop's loop stands still in each of its
+    rounds."""
 
     def __init__(self, source: AssignmentSource, now: Callable[[], float]) -> None:
         self._source = source
-        self._now = now
+        #: Callers take their moments from it.
+        self.now = now
         self._entries: dict[str, KnownAssignment] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         #: How many answers did not come in a row, and when the last wait for one ended.
@@ -85,7 +88,7 @@ class LeaderCache:
             entry = self._entries.get(name)
             if entry is not None and entry.asked_at > newer_than:
                 return entry.topic
-            asked_at = self._now()
+            asked_at = self.now()
             silences, silent_at = self._silences.pop(name, (0, 0.0))
             if asked_at - silent_at > _ASKED_ON_S:
                 silences = 0
@@ -97,7 +100,7 @@ class LeaderCache:
                 if entry is None:
                     raise
                 if isinstance(error, TimeoutError):
-                    self._silences[name] = silences + 1, self._now()
+                    self._silences[name] = silences + 1, self.now()
                 # Callers that failed before this request share its outcome: they must not wait for
                 # a silent SC one after another.
                 self._entries[name] = replace(entry, asked_at=asked_at)
@@ -138,7 +141,7 @@ class LeaderCache:
             self.forget(topic.name)
             return
         if entry is None:
-            self._entries[topic.name] = KnownAssignment(topic, self._now())
+            self._entries[topic.name] = KnownAssignment(topic, self.now())
             return
         newer = []
         for one in topic.partitions:

@@ -150,7 +150,7 @@ class TopicRoute:
 
         Raises NotFoundError once the topic was deleted.
         """
-        topic = await self._leaders.topic(self.name, asyncio.get_running_loop().time())
+        topic = await self._leaders.topic(self.name, self._leaders.now())
         self._require_same(topic)
         led = {found.index for found in topic.partitions if found.endpoint is not None}
         added = range(self._partition_count, topic.partition_count)
@@ -204,7 +204,7 @@ class TopicRoute:
         newest ones of a stream are never truncated away, unless it is sealed."""
         if index < topic.partition_count:
             return False
-        now = asyncio.get_running_loop().time()
+        now = self._leaders.now()
         return now - self._unheard_since.setdefault(index, now) < UNHEARD_S
 
     def _require_same(self, topic: TopicAssignment) -> None:
@@ -216,7 +216,7 @@ class TopicRoute:
 
     def suspect(self, index: int) -> None:
         """The cached leader led to a failure: ask the SC next time."""
-        self._suspect_since[index] = asyncio.get_running_loop().time()
+        self._suspect_since[index] = self._leaders.now()
 
     async def connect(self, index: int, timeout_s: float) -> tuple[SpuConnection, PartitionLeader]:
         """A connection to the leader. Raises RetryableErrors, NotFoundError for a lost topic."""
@@ -326,11 +326,13 @@ class TopicRoute:
         self.suspect(index)
         return attempt + 1
 
-    async def moved(self, index: int, term: Term | None, newer_than: float = -math.inf) -> bool:
-        """Does the SC name a leader of a higher term? Not while it names none at all."""
+    async def moved(self, index: int, term: Term | None, within_s: float = math.inf) -> bool:
+        """Does the SC name a leader of a higher term, asked within the last ``within_s`` seconds?
+        Not while it names none at all."""
         if term is None:
             return False
         try:
+            newer_than = self._leaders.now() - within_s
             return (await self.leader(index, newer_than)).term > term
         except RunnelError:
             # The next attempt meets any error of this and reports it.
@@ -431,12 +433,11 @@ class _Overdue:
 
     async def _look(self) -> None:
         route, leader, call = self._route, self._leader, self._call
-        loop = call.get_loop()
         waited_s = self._patience_s
         while True:
             # Partitions of one topic that wait together share the SC's last answer.
-            newer_than = loop.time() - min(waited_s, _PATIENCE_S)
-            moved = await route.moved(self._index, leader.term, newer_than)
+            within_s = min(waited_s, _PATIENCE_S)
+            moved = await route.moved(self._index, leader.term, within_s)
             if call.done():
                 return
             if moved:

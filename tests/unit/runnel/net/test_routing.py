@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
 
 import pytest
+import uvloop
 
+from runnel.admin.answers import ClusterInfo
 from runnel.aio import ConsumerSettings
+from runnel.client.links import Links
 from runnel.net import routing
 from runnel.net.metadata import LeaderCache
 from runnel.net.routing import SegmentGoneError, TopicRoute
-from schemas.control.assignments import TopicAssignment
+from schemas.control.assignments import Assignments, TopicAssignment
 from schemas.errors import DeadlineExceededError, NotReadyError
+from schemas.objects.topic import Compression, Durability, TopicResolution
 from tests.unit.runnel.conftest import World
 
 WHY = "1 of 2 replicas are live, without SPU 1"
@@ -23,6 +31,8 @@ class Leaders(LeaderCache):
 
     def __init__(self, topic: TopicAssignment) -> None:
         self._topic = topic
+        self.now = time.monotonic
+        self.now = time.monotonic
         self.answers = True
 
     async def topic(self, name: str, newer_than: float = 0.0) -> TopicAssignment:
@@ -31,6 +41,23 @@ class Leaders(LeaderCache):
 
     def answered_at(self, name: str) -> float:
         return math.inf if self.answers else -math.inf
+
+
+class OneStream:
+    """An SC that answers at once, and names a stream without segments."""
+
+    async def assignments(self, name: str) -> Assignments:
+        stream = TopicAssignment(
+            name=name,
+            uid="u",
+            resolution=TopicResolution.PROVISIONED,
+            partition_count=0,
+            replication_factor=1,
+            compression=Compression.NONE,
+            durability=Durability.REPLICATED,
+            max_record_size=1_024,
+        )
+        return Assignments(cluster="shop", cluster_uid="c", revision=1, topics=(stream,))
 
 
 async def test_given_a_leader_that_commits_nothing_then_the_error_has_the_reason(
@@ -121,3 +148,20 @@ async def test_given_a_segment_that_the_sc_does_not_name_when_asked_again_then_i
     monkeypatch.setattr(routing, "UNHEARD_S", 60.0)
     with pytest.raises(SegmentGoneError, match="segment number 0 of stream shop/orders"):
         await route.partition(0)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_given_an_answer_after_a_failure_then_it_counts_though_the_loop_told_no_later_time(
+    run: Callable[[Coroutine[None, None, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "UNHEARD_S", 0.0)
+
+    async def ask() -> None:
+        links = Links(cast(Any, OneStream()), ClusterInfo("shop", "c", "0"))
+        route = await links._route("shop/orders")
+        for _ in range(20):
+            route.suspect(7)
+            with pytest.raises(SegmentGoneError):
+                await route.partition(7)
+
+    run(ask())
