@@ -24,8 +24,7 @@ from runnel.archive.source import ArchivedTopic
 from runnel.archiving.run import ArchiveRun, Execute, OnFile
 from runnel.archiving.verify import FileProblem
 from runnel.client import DEFAULT_READ_BYTES
-from runnel.consume import consumer
-from runnel.consume.blocking import Consumer
+from runnel.consume.blocking import Consumer, abandon
 from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
@@ -239,7 +238,7 @@ class Cluster(BlockingAdmin):
         Reading starts now: "latest" means what is committed at this moment.
         """
 
-        async def open_it() -> consumer.Consumer:
+        async def open_it() -> Consumer:
             opened = self._inner.consumer(
                 topic,
                 start,
@@ -256,9 +255,10 @@ class Cluster(BlockingAdmin):
             except BaseException as error:
                 await opened.leave(error)
                 raise
-            return opened
+            # Made here: if Ctrl-C keeps it from the caller, it is collected, and that ends it.
+            return Consumer(self._thread, opened)
 
-        return Consumer(self._thread, self._thread.call(open_it()))
+        return self._thread.call(open_it(), abandon)
 
     @blocking_form_of(client.Cluster.consumers)
     def consumers(

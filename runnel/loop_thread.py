@@ -83,6 +83,7 @@ class _Call(Generic[T]):
         self._task: asyncio.Task[T] | None = None
         self._started = False
         self._value: list[T] = []
+        self._drop: Callable[[T], object] | None = None
         self._error: BaseException | None = None
         self._waiters = Waiters()
 
@@ -92,12 +93,15 @@ class _Call(Generic[T]):
         self._task = self._loop.create_task(self._work)
         self._task.add_done_callback(self._end)
 
-    def cancel(self) -> None:
-        """In the loop."""
+    def cancel(self, drop: Callable[[T], object]) -> None:
+        """In the loop. ``drop`` gets the result if there is one all the same."""
+        self._drop = drop
         if self._task is not None:
             self._task.cancel()
         elif not self._started:
             self._work.close()
+        elif self._value:
+            drop(self._value.pop())
 
     def result(self) -> T:
         """Wait for it, not in the loop. Raises asyncio.CancelledError if it did not come to an end
@@ -128,8 +132,10 @@ class _Call(Generic[T]):
             self._error = asyncio.CancelledError()
         elif (error := task.exception()) is not None:
             self._error = error
-        else:
+        elif self._drop is None:
             self._value.append(task.result())
+        else:
+            self._drop(task.result())
         self._waiters.tell_all()
 
 
@@ -164,8 +170,11 @@ class LoopThread:
         """Can it be called? False once it is stopped, and in a fork of the process."""
         return self._opened_in.is_this and not self._loop.is_closed()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, wait, and return its result or raise its error.
+    def call(
+        self, work: Coroutine[Any, Any, T], drop: Callable[[T], object] = lambda _result: None
+    ) -> T:
+        """Run a coroutine in the loop, wait, and return its result or raise its error. ``drop``, in
+        the loop, gets the result that Ctrl-C keeps from the caller.
 
         Raises ClosedError once it is stopped, InvalidRequestError in a fork of the process.
         """
@@ -181,10 +190,19 @@ class LoopThread:
             self.soon(call.start)
             return call.result()
         except (KeyboardInterrupt, SystemExit):
-            self.soon(call.cancel)
+            self.soon(partial(call.cancel, drop))
             raise
         except asyncio.CancelledError:
             raise ClosedError("the client was closed by another thread") from None
+
+    def end(self, work: Coroutine[Any, Any, object], at_once: Callable[[], object]) -> None:
+        """`call` what ends something. Ctrl-C ends the wait for it: ``at_once``, in the loop, does
+        so without one."""
+        try:
+            self.call(work)
+        except (KeyboardInterrupt, SystemExit):
+            self.soon(at_once)
+            raise
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call a function in the loop, without waiting; nothing happens after `stop`."""

@@ -257,9 +257,9 @@ class Watch:
 
     def close(self) -> None:
         """End the connection."""
-        self._finalizer.detach()
         if self._thread.running:
-            self._thread.call(self._inner.close())
+            self._thread.end(self._inner.close(), self._inner.abandon)
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self

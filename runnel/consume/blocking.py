@@ -157,9 +157,9 @@ class Consumer:
     @blocking_form_of(consumer.Consumer.close)
     def close(self, *, commit: bool = True) -> None:
         """Stop fetching. A call that waits for the next records raises that it is closed."""
-        self._finalizer.detach()
         if self._thread.running:
-            self._thread.call(self._inner.close(commit=commit))
+            self._thread.end(self._inner.close(commit=commit), self._inner.abandon)
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -170,13 +170,18 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._finalizer.detach()
         if error is not None:
             # Before the call, which another signal may interrupt: `close` comes after that.
             self._inner.break_off()
         with suppress(ClosedError):
             if self._thread.running:
-                self._thread.call(self._inner.leave(error))
+                self._thread.end(self._inner.leave(error), self._inner.abandon)
+        self._finalizer.detach()
+
+
+def abandon(facade: Consumer) -> None:
+    """End one that nobody will read from, without waiting. In the loop."""
+    facade._inner.abandon()
 
 
 def _forget(thread: LoopThread, inner: consumer.Consumer) -> None:

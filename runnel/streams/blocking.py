@@ -127,10 +127,10 @@ class StreamConsumer:
 
     def close(self) -> None:
         """End reading. May be called again."""
-        self._finalizer.detach()
         with suppress(ClosedError):
             if self._thread.running:
-                self._thread.call(self._inner.close())
+                self._thread.end(self._inner.close(), self._inner.forget)
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         try:

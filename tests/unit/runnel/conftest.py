@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from runnel import aio
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeLog, FakeSpu
+from tests.unit.runnel.served import Served, serve
 
 
 @dataclass
@@ -38,3 +39,9 @@ async def world(servers: tuple[FakeSc, FakeSpu]) -> AsyncIterator[World]:
     sc, spu = servers
     async with aio.connect(sc.address) as cluster:
         yield World(sc, spu, cluster)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serve() as found:
+        yield found

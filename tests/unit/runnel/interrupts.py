@@ -37,8 +37,10 @@ def interrupted_everywhere(
             raised = error
         finally:
             sys.settrace(tracer)
+            interrupter.forget()
         if raised is not None:
-            yield raised
+            # Its frames would keep alive what the call had in hand.
+            yield raised.with_traceback(None)
         if not interrupter.raised:
             return
 
@@ -49,6 +51,10 @@ class _Interrupter:
         self._left = point
         self._modules = modules
         self._before: dict[FrameType, str] = {}
+
+    def forget(self) -> None:
+        """Let go of the frames."""
+        self._before.clear()
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> _Interrupter | None:
         if not frame.f_globals.get("__name__", "").startswith(self._modules):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
@@ -30,33 +26,7 @@ from schemas.errors import InvalidRequestError
 from schemas.wire.record_requests import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
-
-
-@dataclass
-class Served:
-    sc: FakeSc
-    spu: FakeSpu
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    thread = LoopThread("servers")
-
-    async def start() -> Served:
-        found = Served(FakeSc(), FakeSpu())
-        await found.spu.start()
-        found.sc.endpoints = [("127.0.0.1", found.spu.port)]
-        await found.sc.start()
-        return found
-
-    async def stop(found: Served) -> None:
-        await found.spu.stop()
-        await found.sc.stop()
-
-    found = thread.call(start())
-    yield found
-    thread.call(stop(found))
-    thread.stop()
+from tests.unit.runnel.served import Served
 
 
 def test_the_example_of_the_design(served: Served) -> None:
@@ -143,23 +113,6 @@ def test_given_a_consumer_left_in_the_middle_then_it_goes_on_there(served: Serve
         assert list(consumer.batches()) == []
 
 
-def test_given_an_interrupt_then_the_block_is_left_without_waiting(served: Served) -> None:
-    deliveries: list[runnel.Delivery] = []
-
-    def work() -> None:
-        with runnel.connect(served.sc.address) as cluster:
-            cluster.apply(runnel.Topic("orders"))
-            served.spu.may_answer.clear()
-            with cluster.producer("orders", delivery_timeout_ms=60_000) as producer:
-                deliveries.append(producer.send(b"v"))
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    with pytest.raises(runnel.DeadlineExceededError):
-        deliveries[0].result(0)
-
-
 @pytest.mark.parametrize("pushes", [True, False], ids=["given-push", "given-fetches"])
 def test_given_several_threads_that_read_then_each_record_comes_once(
     served: Served, pushes: bool
@@ -228,19 +181,6 @@ def test_given_a_consumer_closed_by_another_thread_then_who_waits_comes_to_its_e
         assert (found, errors) == ([b"0"], [])
         with pytest.raises(runnel.InvalidRequestError, match="closed"):
             list(consumer)
-
-
-def test_given_ctrl_c_while_waiting_for_records_then_the_loop_is_left(served: Served) -> None:
-    def follow() -> None:
-        with runnel.connect(served.sc.address) as cluster:
-            cluster.apply(runnel.Topic("orders"))
-            consumer = cluster.consumer("orders")
-            threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
-            for record in consumer:
-                raise AssertionError(record)
-
-    with pytest.raises(KeyboardInterrupt):
-        follow()
 
 
 def test_given_a_client_that_was_never_closed_then_the_end_of_the_process_flushes(

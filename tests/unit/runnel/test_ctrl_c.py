@@ -1,0 +1,117 @@
+"""Ctrl-C in the thread of a caller: what it leaves, and what it does not leave open."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from time import monotonic, sleep
+
+import pytest
+
+import runnel
+from runnel.consume.consumer import Consumer
+from tests.unit.runnel.interrupts import interrupted_everywhere
+from tests.unit.runnel.served import Served
+
+#: The modules that a call passes through in the thread of its caller.
+CLOSING = ("runnel.loop_thread", "runnel.waiters", "runnel.consume.blocking", "runnel.fork")
+
+
+OPENING = ("runnel.loop_thread", "runnel.waiters", "runnel.blocking")
+
+
+#: Python says so of a call that Ctrl-C met before it began.
+NOT_BEGUN = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+
+def test_given_an_interrupt_then_the_block_is_left_without_waiting(served: Served) -> None:
+    deliveries: list[runnel.Delivery] = []
+
+    def work() -> None:
+        with runnel.connect(served.sc.address) as cluster:
+            cluster.apply(runnel.Topic("orders"))
+            served.spu.may_answer.clear()
+            with cluster.producer("orders", delivery_timeout_ms=60_000) as producer:
+                deliveries.append(producer.send(b"v"))
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    with pytest.raises(runnel.DeadlineExceededError):
+        deliveries[0].result(0)
+
+
+def test_given_ctrl_c_while_waiting_for_records_then_the_loop_is_left(served: Served) -> None:
+    def follow() -> None:
+        with runnel.connect(served.sc.address) as cluster:
+            cluster.apply(runnel.Topic("orders"))
+            consumer = cluster.consumer("orders")
+            threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+            for record in consumer:
+                raise AssertionError(record)
+
+    with pytest.raises(KeyboardInterrupt):
+        follow()
+
+
+@NOT_BEGUN
+def test_given_ctrl_c_anywhere_in_the_end_of_a_consumer_then_it_ends_all_the_same(
+    served: Served,
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        current = [cluster.consumer("orders")]
+        points = 0
+        for raised in interrupted_everywhere(lambda: current[0].close(), CLOSING):
+            assert isinstance(raised, KeyboardInterrupt)
+            # Where it had not begun to close it, its user has left it now.
+            del raised
+            current.clear()
+            assert still_open(cluster, wanted=0) == set(), points
+            current.append(cluster.consumer("orders"))
+            points += 1
+        assert points > 20
+
+
+def test_given_ctrl_c_while_a_named_consumer_commits_its_last_then_it_is_closed(
+    served: Served,
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        cluster.producer("orders").send(b"v").result()
+        consumer = cluster.consumer("orders", "earliest", name="reader")
+        assert consumer.poll() is not None
+        served.spu.may_answer.clear()
+        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close()
+        served.spu.may_answer.set()
+        assert not any(isinstance(one, Consumer) for one in still_open(cluster, wanted=1))
+        consumer.close()
+
+
+@NOT_BEGUN
+def test_given_ctrl_c_anywhere_while_a_named_consumer_opens_then_the_end_tells_of_none(
+    served: Served,
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        opened: list[runnel.Consumer] = []
+
+        def open_one() -> None:
+            opened.append(cluster.consumer("orders", name="reader"))
+
+        # Each takes the name from the one before.
+        raised = list(interrupted_everywhere(open_one, OPENING))
+        assert len(raised) > 20
+
+
+def still_open(cluster: runnel.Cluster, wanted: int) -> set[object]:
+    """What is open after a while, at the latest once only so many are."""
+    gc.collect()
+    deadline = monotonic() + 5
+    while len(found := set[object](cluster._inner._open)) > wanted and monotonic() < deadline:
+        sleep(0.001)
+    return found
