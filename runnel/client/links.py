@@ -122,7 +122,7 @@ class Links(Admin):
     async def _spec(self, route: TopicRoute) -> TopicSpec:
         """As the SC says it now. All who ask while an answer is awaited share the next one: a
         reader of a group may open hundreds of partitions at once."""
-        # Not the time of the loop: see `LeaderCache`.
+        # Not the clock of the loop: see `LeaderCache`.
         uid, began = route.topic.uid, time.monotonic()
         async with self._asking.setdefault(uid, asyncio.Lock()):
             known, asked_at = self._specs.get(uid, (None, began))

@@ -327,10 +327,10 @@ class PartitionFetcher:
         """The replicas to ask, in order. Raises NotReadyError with the reason if there is none."""
         settings, route, index = self._settings, self._route, self._partition
         now = asyncio.get_running_loop().time()
-        oldest = now - _FOLLOWERS_S if settings.follower_reads else -math.inf
-        found = await route.partition(index, oldest)
+        within_s = _FOLLOWERS_S if settings.follower_reads else math.inf
+        found = await route.partition(index, within_s)
         if found.endpoint is None:
-            found = await route.partition(index, now - _LEADERLESS_S)
+            found = await route.partition(index, _LEADERLESS_S)
             followers = self._followers(found, now)
             if found.endpoint is None and followers and (known or settings.follower_reads):
                 return found.uid, followers

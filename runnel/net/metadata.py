@@ -62,9 +62,9 @@ def patience_s(partitions: int, silences: int) -> float:
 
 
 class LeaderCache:
-    """``now`` is a monotonic clock in seconds that never tells the same time twice: what is "newer
-    than" a failure was asked for after it. The time of uvloop's loop stands still in each of its
-    rounds."""
+    """``now`` is a monotonic clock in seconds that tells two moments apart: what is "newer than" a
+    failure was asked for after it. The clock of uvloop's loop does not: it has whole milliseconds.
+    """
 
     def __init__(self, source: AssignmentSource, now: Callable[[], float]) -> None:
         self._source = source

@@ -156,12 +156,13 @@ class TopicRoute:
         added = range(self._partition_count, topic.partition_count)
         return topic.partition_count, led.issuperset(added)
 
-    async def leader(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
-        """The leader of a partition, as the SC named it after ``newer_than`` and the last failure.
+    async def leader(self, index: int, within_s: float = math.inf) -> PartitionLeader:
+        """The leader of a partition, as the SC named it after the last failure and within the last
+        ``within_s`` seconds.
 
         Raises NotReadyError with the reason while there is none.
         """
-        partition = await self.partition(index, newer_than)
+        partition = await self.partition(index, within_s)
         if partition.endpoint is None:
             # There is no leader: the cache does not refresh by itself.
             self.suspect(index)
@@ -171,10 +172,11 @@ class TopicRoute:
             )
         return partition
 
-    async def partition(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
+    async def partition(self, index: int, within_s: float = math.inf) -> PartitionLeader:
         """As `leader`, but also without a leader. Raises NotReadyError before it is placed, and
         SegmentGoneError."""
-        newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
+        suspect_since = self._suspect_since.get(index, -math.inf)
+        newer_than = max(self._leaders.now() - within_s, suspect_since)
         topic = await self._leaders.topic(self.name, newer_than)
         self._require_same(topic)
         if (found := partition_of(topic, index)) is not None:
@@ -327,13 +329,12 @@ class TopicRoute:
         return attempt + 1
 
     async def moved(self, index: int, term: Term | None, within_s: float = math.inf) -> bool:
-        """Does the SC name a leader of a higher term, asked within the last ``within_s`` seconds?
-        Not while it names none at all."""
+        """Does the SC, if asked within the last ``within_s`` seconds, name a leader of a higher
+        term? Not while it names none at all."""
         if term is None:
             return False
         try:
-            newer_than = self._leaders.now() - within_s
-            return (await self.leader(index, newer_than)).term > term
+            return (await self.leader(index, within_s)).term > term
         except RunnelError:
             # The next attempt meets any error of this and reports it.
             return False

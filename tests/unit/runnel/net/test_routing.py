@@ -32,7 +32,6 @@ class Leaders(LeaderCache):
     def __init__(self, topic: TopicAssignment) -> None:
         self._topic = topic
         self.now = time.monotonic
-        self.now = time.monotonic
         self.answers = True
 
     async def topic(self, name: str, newer_than: float = 0.0) -> TopicAssignment:
