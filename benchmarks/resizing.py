@@ -195,7 +195,8 @@ def measure(home: Path, pause_s: float, rate_per_s: int | None) -> list[dict[str
             sampling.join()
             ended.set()
             writer.join(_WAIT_S)
-        if writer.exitcode:
+        if writer.exitcode != 0:
+            writer.kill()
             raise RuntimeError("the producer failed; what it printed says why")
     finally:
         cluster.run("cluster", "delete", "--yes")
@@ -238,13 +239,13 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    print(f"{'':24}  seconds      alone  meanwhile  ratio  least pause, ms (alone)")
+    print(f"{'':24}  seconds      alone  meanwhile  ratio  slowest  longest pause, ms (alone)")
     for one in found:
         rates = one["recordsPerSecond"]
         print(
             f"{one['what']:24} {one['seconds']:8.1f} {rates['alone']:10,.0f}"
-            f" {rates['meanwhile']:10,.0f} {one['ratio']:6.2f} {one['ratioOfSlowestSecond']:6.2f}"
-            f" {one['longestPauseMs']:.0f} ({one['longestPauseAloneMs']:.0f})"
+            f" {rates['meanwhile']:10,.0f} {one['ratio']:6.2f} {one['ratioOfSlowestSecond']:8.2f}"
+            f"  {one['longestPauseMs']:.0f} ({one['longestPauseAloneMs']:.0f})"
         )
 
 
