@@ -24,7 +24,7 @@ from runnel.archive.source import ArchivedTopic
 from runnel.archiving.run import ArchiveRun, Execute, OnFile
 from runnel.archiving.verify import FileProblem
 from runnel.client import DEFAULT_READ_BYTES
-from runnel.consume.blocking import Consumer, abandon
+from runnel.consume.blocking import Consumer, drop
 from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
@@ -258,7 +258,7 @@ class Cluster(BlockingAdmin):
             # Made here: if Ctrl-C keeps it from the caller, it is collected, and that ends it.
             return Consumer(self._thread, opened)
 
-        return self._thread.call(open_it(), abandon)
+        return self._thread.call(open_it(), drop)
 
     @blocking_form_of(client.Cluster.consumers)
     def consumers(

@@ -196,8 +196,8 @@ class LoopThread:
             raise ClosedError("the client was closed by another thread") from None
 
     def end(self, work: Coroutine[Any, Any, object], at_once: Callable[[], object]) -> None:
-        """`call` what ends something. Ctrl-C ends the wait for it: ``at_once``, in the loop, does
-        so without one."""
+        """`call` what ends something. If Ctrl-C ends the wait for it, ``at_once`` is called in the
+        loop, and ends it without waiting."""
         try:
             self.call(work)
         except (KeyboardInterrupt, SystemExit):

@@ -183,7 +183,7 @@ class Watch:
         # Somebody else still waits for events: the connection ends with that wait.
 
     def abandon(self) -> None:
-        """As `close`, without waiting for it: nothing refers to the watch any more."""
+        """As `close`, without waiting for it."""
         # The loop closes a generator that nothing refers to.
         self._batches = None
 

@@ -158,7 +158,7 @@ class Consumer:
     def close(self, *, commit: bool = True) -> None:
         """Stop fetching. A call that waits for the next records raises that it is closed."""
         if self._thread.running:
-            self._thread.end(self._inner.close(commit=commit), self._inner.abandon)
+            self._thread.end(self._inner.close(commit=commit), self._inner.drop)
         self._finalizer.detach()
 
     def __enter__(self) -> Self:
@@ -175,13 +175,13 @@ class Consumer:
             self._inner.break_off()
         with suppress(ClosedError):
             if self._thread.running:
-                self._thread.end(self._inner.leave(error), self._inner.abandon)
+                self._thread.end(self._inner.leave(error), self._inner.drop)
         self._finalizer.detach()
 
 
-def abandon(facade: Consumer) -> None:
+def drop(facade: Consumer) -> None:
     """End one that nobody will read from, without waiting. In the loop."""
-    facade._inner.abandon()
+    facade._inner.drop()
 
 
 def _forget(thread: LoopThread, inner: consumer.Consumer) -> None:

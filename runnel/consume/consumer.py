@@ -109,6 +109,7 @@ class Consumer:
         self._closed = False
         self._exhausted = False
         self._forgotten = False
+        self._dropped = False
         self._broken_off = False
         opened(self)
 
@@ -408,6 +409,11 @@ class Consumer:
         self._stop_reading()
         self._queue.clear()
 
+    def drop(self) -> None:
+        """As `close`, without waiting, and without a last commit, whoever closes it later."""
+        self._dropped = True
+        self.abandon()
+
     def abandon(self) -> list[asyncio.Task[Any]]:
         """Stop fetching and committing, without waiting; gives the tasks that are still ending."""
         tasks = [*self._stop_reading(), *self._starting.cancel()]
@@ -473,7 +479,7 @@ class Consumer:
             return
         tasks = self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if (auto_commit := self._auto_commit) is None:
+        if (auto_commit := self._auto_commit) is None or self._dropped:
             return
         try:
             await auto_commit.close(offsets, give_up_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -96,6 +96,7 @@ class Member:
         self._ending: set[asyncio.Task[None]] = set()
         self._starting: KeptWork[None] = KeptWork(f"reader {name} joins")
         self._looking: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._publisher = Publisher(group, self._state)
         self._log: StateLog[Groups, Update] | None = None
@@ -208,15 +209,23 @@ class Member:
 
     async def close(self, *, commit: bool = True) -> None:
         """Leave the group: others take its segments, where everything handed out counts as
-        processed. Without ``commit``, what was in hand does not. May be called again."""
+        processed. Without ``commit``, what was in hand does not. May be called again. It goes on if
+        the caller is cancelled."""
         # In a fork, the parent still reads.
-        if self.closed or not self._opened_in.is_this:
+        if not self._opened_in.is_this:
             return
-        self.closed = True
-        places = self.segments.places()
-        if commit and self.segments.commits_by_itself:
-            opened = self.segments.by_segment
-            places = {one: each.handed_out() for one, each in opened.items()}
+        if self._closing is None:
+            self.closed = True
+            places = self.segments.places()
+            if commit and self.segments.commits_by_itself:
+                opened = self.segments.by_segment
+                places = {one: each.handed_out() for one, each in opened.items()}
+            self._closing = asyncio.create_task(
+                self._close(places), name=f"reader {self.name} leaves"
+            )
+        await asyncio.shield(self._closing)
+
+    async def _close(self, places: Mapping[SourceSegment, OffsetAndTerm]) -> None:
         running = (
             self._looking,
             self._growing,

@@ -290,19 +290,24 @@ class StreamConsumer:
             reader.cancel()
         tasks = [*self._starting.cancel(), *self._going_on.cancel(), *readers]
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._queue.empty():
-            self._queue.put_nowait(None)
+        self._wake()
         for opened in self._open.values():
             await opened.consumer.close()
 
     def forget(self) -> None:
-        """Its user has left it: stop fetching, without waiting."""
+        """As `close`, without waiting."""
         self._closed = True
         self._starting.cancel()
         self._going_on.cancel()
         for opened in self._open.values():
             opened.reader.cancel()
             opened.consumer.abandon()
+        self._wake()
+
+    def _wake(self) -> None:
+        """A call that waits for the next records finds that it is closed."""
+        if self._queue.empty():
+            self._queue.put_nowait(None)
 
     async def __aenter__(self) -> Self:
         try:

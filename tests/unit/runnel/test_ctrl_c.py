@@ -6,22 +6,19 @@ import gc
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic, sleep
 
 import pytest
 
 import runnel
-from runnel.consume.consumer import Consumer
 from tests.unit.runnel.interrupts import interrupted_everywhere
 from tests.unit.runnel.served import Served
 
 #: The modules that a call passes through in the thread of its caller.
 CLOSING = ("runnel.loop_thread", "runnel.waiters", "runnel.consume.blocking", "runnel.fork")
-
-
 OPENING = ("runnel.loop_thread", "runnel.waiters", "runnel.blocking")
-
-
 #: Python says so of a call that Ctrl-C met before it began.
 NOT_BEGUN = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -75,21 +72,54 @@ def test_given_ctrl_c_anywhere_in_the_end_of_a_consumer_then_it_ends_all_the_sam
         assert points > 20
 
 
-def test_given_ctrl_c_while_a_named_consumer_commits_its_last_then_it_is_closed(
+@contextmanager
+def busy(cluster: runnel.Cluster) -> Iterator[None]:
+    """The client's loop begins nothing meanwhile, and then Ctrl-C comes."""
+    free = threading.Event()
+    cluster._thread.soon(free.wait)
+    threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    free.set()
+
+
+def test_given_ctrl_c_before_a_named_consumer_begins_to_close_then_it_ends_without_a_commit(
     served: Served,
 ) -> None:
     with runnel.connect(served.sc.address) as cluster:
         cluster.apply(runnel.Topic("orders"))
-        cluster.producer("orders").send(b"v").result()
+        with cluster.producer("orders") as producer:
+            producer.send(b"v")
         consumer = cluster.consumer("orders", "earliest", name="reader")
         assert consumer.poll() is not None
-        served.spu.may_answer.clear()
-        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
-        with pytest.raises(KeyboardInterrupt):
+        with busy(cluster):
             consumer.close()
-        served.spu.may_answer.set()
-        assert not any(isinstance(one, Consumer) for one in still_open(cluster, wanted=1))
+        assert still_open(cluster, wanted=0) == set()
         consumer.close()
+        (found,) = cluster.consumers("reader")
+        assert [one.committed for one in found.partitions] == [0]
+
+
+def test_given_ctrl_c_before_the_block_of_a_consumer_ends_then_it_ends(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        consumer = cluster.consumer("orders")
+        with busy(cluster), consumer:
+            pass
+        assert still_open(cluster, wanted=0) == set()
+
+
+def test_given_ctrl_c_before_a_watch_begins_to_close_then_it_ends(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        watch = cluster.watch("topics")
+        watch.state()
+        with busy(cluster):
+            watch.close()
+        assert not cluster._thread.call(is_open(watch))
+
+
+async def is_open(watch: runnel.Watch) -> bool:
+    return watch._inner._batches is not None
 
 
 @NOT_BEGUN

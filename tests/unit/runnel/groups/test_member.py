@@ -135,6 +135,21 @@ async def test_given_a_block_that_is_cancelled_while_its_reader_joins_then_no_re
     assert not (await group._state()).readers
 
 
+async def test_given_a_close_that_is_cancelled_then_it_goes_on_and_a_later_one_waits_for_it(
+    group: ReaderGroup,
+) -> None:
+    reader = group.reader("a")
+    assert (await reader.poll(20)) is not None
+    closing = asyncio.create_task(reader.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await reader.close()
+    assert not (await group._state()).readers
+    assert not reader.member.segments.by_segment
+
+
 async def test_given_a_reset_while_an_end_is_asked_about_then_the_next_session_reads_all_again(
     group: ReaderGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -386,12 +386,18 @@ def waits(consumer: StreamConsumer) -> bool:
     return bool(queue._getters)
 
 
-async def test_given_a_call_that_waits_for_records_when_it_is_closed_then_the_call_raises() -> None:
+@pytest.mark.parametrize("at_once", [False, True], ids=["closed", "dropped"])
+async def test_given_a_call_that_waits_for_records_when_it_is_closed_then_the_call_raises(
+    at_once: bool,
+) -> None:
     consumer = one_split().consumer("latest")
     waiting = asyncio.create_task(consumer.poll())
     await eventually(lambda: waits(consumer))
-    await consumer.close()
-    await consumer.close()
+    if at_once:
+        consumer.forget()
+    else:
+        await consumer.close()
+        await consumer.close()
     async with asyncio.timeout(10):
         with pytest.raises(InvalidRequestError, match="'s/t' is closed; open another"):
             await waiting
