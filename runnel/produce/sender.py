@@ -19,8 +19,9 @@ then fails with DivergedError, so that the user hears of it at once; later ones 
 epoch.
 
 With acks ``none`` nothing is numbered or repeated. With ``leader``, acknowledged records can be
-lost when the leader changes; the leader then misses sequences that will never come, so the rest is
-numbered anew, and a batch can be written twice around that change.
+lost when the leader changes or its host loses power. The leader then misses sequences that will
+never come, and says so: the rest is sent in a new epoch. If a later leader has what that one
+missed, a batch can be there twice.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from schemas.errors import (
     DeadlineExceededError,
     DivergedError,
     NotEnoughReplicasError,
-    NotReadyError,
     OverloadedError,
     RunnelError,
     SealedError,
@@ -337,12 +337,12 @@ class PartitionSender:
                     attempt = await self.route.pause(self.index, attempt, left_s)
                 at_once = False
                 self.counts.repeated()
-                self._forget_lost(head, error)
             error = await self._once(head)
             if error is None:
                 return None
             if (lost := await self._lost_behind(head, error)) is not None:
                 return lost
+            self._forget_lost(error)
 
     async def _once(self, head: _Attempted) -> RunnelError | None:
         """One attempt and its answer; None once the batch is in the log."""
@@ -392,13 +392,14 @@ class PartitionSender:
             diverged_at=end,
         )
 
-    def _forget_lost(self, head: _Attempted, error: RunnelError) -> None:
-        """With acks leader, do not wait for sequences that a new leader lost."""
+    def _forget_lost(self, error: RunnelError) -> None:
+        """With acks leader, do not wait for batches that the log lost: everything before the one
+        that was sent alone was acknowledged. No batch is in the log that misses one before it, so
+        all that are left may get new numbers."""
         if (
             self.settings.acks is Acks.LEADER
-            and isinstance(error, NotReadyError)
-            and self._acknowledged
-            and self._leader_term != self._acknowledged_term
+            and "expectedSequence" in error.details
+            and self._leader_term >= self._acknowledged_term
         ):
             self._new_epoch()
 

@@ -87,12 +87,9 @@ class ReplicaAppends:
             try:
                 duplicate = self._log.producers.check(header)
             except RunnelError as error:
-                # What it waits for will not come any more; and the log never learns of epochs whose
-                # first batches it refused. Any other batch may be in the log, so that its producer
-                # must not write it elsewhere.
-                absent = isinstance(error, NotReadyError) or self._log.producers.is_new_epoch(
-                    header
-                )
+                # What it waits for will not come any more. Any other batch may be in the log, so
+                # that its producer must not write it elsewhere.
+                absent = isinstance(error, NotReadyError)
                 if (seal := self._preconditions.seal) is not None and absent:
                     return self._refuse_sealed(seal, request, answer)
                 if self._preconditions.is_serving or request.acks is not Acks.COMMITTED:

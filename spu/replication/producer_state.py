@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from schemas.errors import LOST_RECORDS, FencedError, InvalidRequestError, NotReadyError
+from schemas.errors import FencedError, InvalidRequestError, NotReadyError
 from schemas.wire.batch import MAX_TRANSACTION_ID, NO_TRANSACTION, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
@@ -68,9 +68,8 @@ class ProducerTable:
         Raises FencedError for an epoch that another instance of the producer has replaced,
         NotReadyError if an earlier batch has not arrived (it may still arrive: send both again in
         order; the details name its sequence, and the offset after the producer's last batch in the
-        log), InvalidRequestError for a duplicate whose offset is forgotten and for a new epoch that
-        does not begin at 0. An unknown producer may begin anywhere: retention may have
-        deleted its batches.
+        log), InvalidRequestError for a duplicate whose offset is forgotten. A new epoch begins at
+        0. An unknown producer may begin anywhere: retention may have deleted its batches.
         """
         known = self._producers.get(header.producer_id)
         if known is None or not known.batches:
@@ -82,11 +81,7 @@ class ProducerTable:
             )
         if header.producer_epoch > known.epoch:
             if header.sequence != 0:
-                raise InvalidRequestError(
-                    f"epoch {header.producer_epoch} of producer {header.producer_id:#x} begins"
-                    f" with sequence {header.sequence}; an epoch must begin with 0. If earlier"
-                    f" batches of it were acknowledged, {LOST_RECORDS}"
-                )
+                raise _missing(header, 0, known)
             return None
         expected = (known.batches[-1][0] + 1) % _SEQUENCES
         if header.sequence == expected:
@@ -96,21 +91,11 @@ class ProducerTable:
                 return Duplicate(base_offset, next_offset)
         # Half of the circle of sequences lies ahead, the other half behind.
         if (header.sequence - expected) % _SEQUENCES < _SEQUENCES // 2:
-            raise NotReadyError(
-                f"sequence {header.sequence} of producer {header.producer_id:#x} arrived before"
-                f" {expected}; send the batches from {expected} on again, in order",
-                expectedSequence=expected,
-                knownEnd=known.batches[-1][2],
-            )
+            raise _missing(header, expected, known)
         raise InvalidRequestError(
             f"sequence {header.sequence} of producer {header.producer_id:#x} was appended long"
             f" ago; only the last {REMEMBERED_BATCHES} batches can be recognised"
         )
-
-    def is_new_epoch(self, header: BatchHeader) -> bool:
-        """Whether this log certainly holds nothing of a batch's epoch: it knows an earlier one."""
-        known = self._producers.get(header.producer_id)
-        return known is not None and header.producer_epoch > known.epoch
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """Remember an appended batch. Batches without a producer id are ignored."""
@@ -180,4 +165,15 @@ def newest_snapshot(snapshots: Iterable[ProducerSnapshot], leo: int) -> Producer
         (snapshot for snapshot in snapshots if snapshot.leo <= leo),
         key=lambda snapshot: snapshot.leo,
         default=NO_PRODUCERS,
+    )
+
+
+def _missing(header: BatchHeader, expected: int, known: _Producer) -> NotReadyError:
+    """The error of a batch that comes before the one of this sequence."""
+    return NotReadyError(
+        f"sequence {header.sequence} of producer {header.producer_id:#x}, epoch"
+        f" {header.producer_epoch}, arrived before {expected}; send the batches from {expected} on"
+        f" again, in order",
+        expectedSequence=expected,
+        knownEnd=known.batches[-1][2],
     )

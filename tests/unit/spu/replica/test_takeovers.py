@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,15 @@ from schemas.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     NotReadyError,
+    RunnelError,
     SealedError,
+    StorageFailedError,
+    StorageFullError,
 )
 from schemas.ids import Term, make_term
 from schemas.wire.record_requests import EARLIEST, LATEST, Acks, ProduceRequest, ProduceResponse
+from spu.storage import durable
+from spu.storage import file_pool as file_pool_module
 from tests.unit.spu.builders import (
     TERM,
     Spu,
@@ -27,6 +33,7 @@ from tests.unit.spu.builders import (
     open_spu,
     produce,
     produce_request,
+    settings_of,
     until,
 )
 from tests.unit.spu.stuck_sync import StuckSync
@@ -149,6 +156,44 @@ async def test_given_an_early_batch_when_another_leads_then_it_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("number", "writes", "acknowledged"),
+    [
+        pytest.param(errno.ENOSPC, 0, 0, id="given-no-room-for-its-first-record"),
+        pytest.param(errno.EIO, 0, 0, id="given-a-bad-disk-at-its-first-record"),
+        pytest.param(errno.ENOSPC, 2, 1, id="given-no-room-for-the-second-batch"),
+        pytest.param(errno.EIO, 2, 0, id="given-a-bad-disk-at-the-second-batch"),
+    ],
+)
+async def test_given_a_disk_that_takes_no_more_then_each_request_that_waits_is_answered_once(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch, number: int, writes: int, acknowledged: int
+) -> None:
+    answers: list[list[ProduceResponse | RunnelError]] = [[], [], []]
+    for told in answers:
+        assert spu.replica.produce(produce_request(), memoryview(batch_of()), told.append)
+    left = writes
+
+    def write(fd: int, data: bytes, position: int) -> None:
+        nonlocal left
+        if not left:
+            raise OSError(number, "the disk takes no more")
+        left -= 1
+        durable.write_all(fd, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_pool_module, "write_all", write)
+        await spu.lead()
+        await until(lambda: all(answers))
+    await asyncio.sleep(0.01)
+    assert [len(told) for told in answers] == [1, 1, 1]
+    failures = [told[0] for told in answers if not isinstance(told[0], ProduceResponse)]
+    assert len(failures) == len(answers) - acknowledged
+    # The log goes on if only a batch found no room.
+    assert {type(one) for one in failures} == {
+        StorageFullError if acknowledged else StorageFailedError
+    }
+
+
+@pytest.mark.parametrize(
     "restarted", [False, True], ids=["given-it-was-told-now", "given-a-restart-since"]
 )
 async def test_given_a_log_that_is_to_be_sealed_then_no_early_batch_comes_before_the_seal(
@@ -176,6 +221,40 @@ async def test_given_a_log_that_is_to_be_sealed_then_no_early_batch_comes_before
     for one in early:
         with pytest.raises(SealedError, match="ends at offset 1"):
             await one
+    await spu.host.close()
+
+
+async def test_given_a_refusal_that_waits_when_another_leads_then_it_is_not_told(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be proof of a loss, from a log that may lack what was committed."""
+    replica = await spu.serve()
+    await produce(replica, batch_of(producer_id=1))
+    stuck = StuckSync(monkeypatch)
+    await spu.lead(term=make_term(1, 2), revision=7)
+    refused = asyncio.create_task(produce(replica, batch_of(producer_id=1, sequence=5)))
+    await until(lambda: stuck.runs == 1)
+    await asyncio.sleep(0.01)
+    assert not refused.done()
+    await spu.host.assign(assign(assignment_of(leader=2, term=make_term(1, 3), revision=8)))
+    with pytest.raises(NotLeaderError):
+        await refused
+    stuck.release()
+
+
+async def test_given_too_few_replicas_and_a_log_to_seal_then_the_answer_is_that_of_too_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is certain then that the batch is not in the log."""
+    log = settings_of().model_copy(update={"min_in_sync_replicas": 2})
+    assignment = assignment_of(sealed=True, log=log)
+    spu = await open_spu(tmp_path, assignment)
+    stuck = StuckSync(monkeypatch)
+    await spu.lead()
+    await until(lambda: spu.replica.leo == 1)
+    with pytest.raises(NotEnoughReplicasError):
+        await produce(spu.replica, batch_of(), produce_request(timeout_ms=1))
+    stuck.release()
     await spu.host.close()
 
 

@@ -46,7 +46,7 @@ def table(last: int) -> ProducerTable:
         pytest.param(9, header(4), InvalidRequestError, id="given-a-forgotten-one-then-invalid"),
         pytest.param(4, header(6), NotReadyError, id="given-a-gap-then-not-ready"),
         pytest.param(4, header(5, epoch=0), FencedError, id="given-an-old-epoch-then-fenced"),
-        pytest.param(4, header(5, epoch=2), InvalidRequestError, id="given-epoch-not-from-0"),
+        pytest.param(4, header(5, epoch=2), NotReadyError, id="given-an-epoch-not-from-0"),
     ],
 )
 def test_check(last: int, sent: BatchHeader, expected: Duplicate | type[Exception] | None) -> None:
