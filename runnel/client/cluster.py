@@ -16,6 +16,7 @@ from runnel.client.consumers import Consumers
 from runnel.client.groups import ReaderGroups
 from runnel.client.history import History
 from runnel.client.shared_states import SharedStates
+from runnel.groups.member import close_all
 from schemas.objects.html import Row, html_table
 
 
@@ -106,8 +107,7 @@ class Cluster(Archives, Consumers, History, ReaderGroups, SharedStates):
         """After an error, what users have in hand does not count as processed."""
         for opened in list(self._stream_consumers):
             await opened.close()
-        for reader in list(self._group_readers):
-            await reader.close(commit=error is None)
+        await close_all(self._group_readers, commit=error is None)
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -109,7 +110,8 @@ class GroupReader:
         May be called again."""
         with suppress(ClosedError):
             if self._thread.running:
-                self._thread.call(self._inner.close(commit=commit))
+                leave = partial(self._inner.member.begin_to_leave, commit=commit)
+                self._thread.end(self._inner.close(commit=commit), leave)
 
     def __enter__(self) -> Self:
         try:
@@ -201,7 +203,8 @@ class ReaderGroup:
         """Close the readers that were opened here."""
         with suppress(ClosedError):
             if self._thread.running:
-                self._thread.call(self._inner.close())
+                at_once = partial(self._inner.begin_to_close, commit=True)
+                self._thread.end(self._inner.close(), at_once)
 
     def __enter__(self) -> Self:
         return self
@@ -214,4 +217,5 @@ class ReaderGroup:
     ) -> None:
         with suppress(ClosedError):
             if self._thread.running:
-                self._thread.call(self._inner.__aexit__(kind, error, traceback))
+                at_once = partial(self._inner.begin_to_close, commit=error is None)
+                self._thread.end(self._inner.__aexit__(kind, error, traceback), at_once)

@@ -14,7 +14,7 @@ from typing import Final, Self
 from runnel.consume.settings import ConsumerSettings, checked_settings
 from runnel.groups import decisions
 from runnel.groups.cut import GroupCut
-from runnel.groups.member import Member
+from runnel.groups.member import Member, close_all
 from runnel.groups.places import SourceSegment
 from runnel.groups.reader import GroupReader
 from runnel.groups.retention import end_unless_there, subscriptions_of
@@ -385,8 +385,12 @@ class ReaderGroup:
 
     async def close(self) -> None:
         """Close the readers that were opened here."""
+        await close_all(self._members, commit=True)
+
+    def begin_to_close(self, *, commit: bool) -> None:
+        """As `close`, without waiting."""
         for one in list(self._members):
-            await one.close()
+            one.begin_to_leave(commit=commit)
 
     async def __aenter__(self) -> Self:
         return self
@@ -397,8 +401,7 @@ class ReaderGroup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for one in list(self._members):
-            await one.close(commit=error is None)
+        await close_all(self._members, commit=error is None)
 
     async def describe(self) -> GroupInfo:
         """What the group is doing now. Raises NotFoundError."""

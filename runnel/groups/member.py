@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -96,7 +96,7 @@ class Member:
         self._ending: set[asyncio.Task[None]] = set()
         self._starting: KeptWork[None] = KeptWork(f"reader {name} joins")
         self._looking: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._publisher = Publisher(group, self._state)
         self._log: StateLog[Groups, Update] | None = None
@@ -211,21 +211,27 @@ class Member:
         """Leave the group: others take its segments, where everything handed out counts as
         processed. Without ``commit``, what was in hand does not. May be called again. It goes on if
         the caller is cancelled."""
-        # In a fork, the parent still reads.
-        if not self._opened_in.is_this:
-            return
-        if self._closing is None:
-            self.closed = True
-            places = self.segments.places()
-            if commit and self.segments.commits_by_itself:
-                opened = self.segments.by_segment
-                places = {one: each.handed_out() for one, each in opened.items()}
-            self._closing = asyncio.create_task(
-                self._close(places), name=f"reader {self.name} leaves"
-            )
-        await asyncio.shield(self._closing)
+        self.begin_to_leave(commit=commit)
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
+            if not self._leaving.cancelled():
+                self._leaving.result()
 
-    async def _close(self, places: Mapping[SourceSegment, OffsetAndTerm]) -> None:
+    def begin_to_leave(self, *, commit: bool) -> None:
+        """As `close`, without waiting."""
+        # In a fork, the parent still reads.
+        if self.closed or not self._opened_in.is_this:
+            return
+        self.closed = True
+        places = self.segments.places()
+        if commit and self.segments.commits_by_itself:
+            opened = self.segments.by_segment
+            places = {one: each.handed_out() for one, each in opened.items()}
+        self._leaving = asyncio.create_task(self._leave(places), name=f"reader {self.name} leaves")
+        # Nobody may ask again.
+        self._leaving.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _leave(self, places: Mapping[SourceSegment, OffsetAndTerm]) -> None:
         running = (
             self._looking,
             self._growing,
@@ -510,3 +516,12 @@ class Member:
             )
             await self.segments.close([segment])
             await self._take()
+
+
+async def close_all(members: Iterable[Member], *, commit: bool) -> None:
+    """Close all of them, none after the other. Raises as `Member.close`."""
+    leaving = list(members)
+    for one in leaving:
+        one.begin_to_leave(commit=commit)
+    for one in leaving:
+        await one.close(commit=commit)

@@ -109,6 +109,27 @@ def test_given_ctrl_c_before_the_block_of_a_consumer_ends_then_it_ends(served: S
         assert still_open(cluster, wanted=0) == set()
 
 
+@pytest.mark.parametrize("of_group", [False, True], ids=["reader", "group"])
+def test_given_ctrl_c_before_readers_of_a_group_begin_to_close_then_they_leave_it(
+    served: Served, *, of_group: bool
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        group = cluster.reader_group("g", topics=["orders"])
+        readers = [group.reader("a"), group.reader("b")]
+        for reader in readers:
+            reader.poll(0.1)
+        assert len(group.describe().readers) == 2
+        closing = group if of_group else readers.pop()
+        with busy(cluster):
+            closing.close()
+        deadline = monotonic() + 5
+        left = 0 if of_group else 1
+        while len(group.describe().readers) > left and monotonic() < deadline:
+            sleep(0.01)
+        assert len(group.describe().readers) == left
+
+
 def test_given_ctrl_c_before_a_watch_begins_to_close_then_it_ends(served: Served) -> None:
     with runnel.connect(served.sc.address) as cluster:
         watch = cluster.watch("topics")

@@ -150,6 +150,20 @@ async def test_given_a_close_that_is_cancelled_then_it_goes_on_and_a_later_one_w
     assert not reader.member.segments.by_segment
 
 
+async def test_given_a_task_of_a_close_that_was_cancelled_then_who_closes_again_is_not(
+    group: ReaderGroup,
+) -> None:
+    reader = group.reader("a")
+    assert (await reader.poll(20)) is not None
+    reader.member.begin_to_leave(commit=True)
+    leaving = reader.member._leaving
+    assert leaving is not None
+    leaving.cancel()
+    await reader.close()
+    await reader.close()
+    assert leaving.cancelled()
+
+
 async def test_given_a_reset_while_an_end_is_asked_about_then_the_next_session_reads_all_again(
     group: ReaderGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
