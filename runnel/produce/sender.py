@@ -236,7 +236,6 @@ class PartitionSender:
             first_transaction_id=header.first_transaction_id,
             last_transaction_id=header.last_transaction_id,
         )
-        attempted.uncertain = False
         self._sequence = (self._sequence + 1) % _SEQUENCES
 
     async def _start(self, attempted: _Attempted) -> _Attempted | None:
@@ -342,7 +341,7 @@ class PartitionSender:
                 return None
             if (lost := await self._lost_behind(head, error)) is not None:
                 return lost
-            self._forget_lost(error)
+            await self._forget_lost(error)
 
     async def _once(self, head: _Attempted) -> RunnelError | None:
         """One attempt and its answer; None once the batch is in the log."""
@@ -392,7 +391,7 @@ class PartitionSender:
             diverged_at=end,
         )
 
-    def _forget_lost(self, error: RunnelError) -> None:
+    async def _forget_lost(self, error: RunnelError) -> None:
         """With acks leader, do not wait for batches that the log lost: everything before the one
         that was sent alone was acknowledged. No batch is in the log that misses one before it, so
         all that are left may get new numbers."""
@@ -400,6 +399,7 @@ class PartitionSender:
             self.settings.acks is Acks.LEADER
             and "expectedSequence" in error.details
             and self._leader_term >= self._acknowledged_term
+            and not await self.route.another_leads(self.index)
         ):
             self._new_epoch()
 

@@ -98,9 +98,10 @@ class ReplicaAppends:
                 # producer may take this for proof that acknowledged batches were lost.
                 return self._when_committed(leading.control + 1, request, error, answer)
             if duplicate is not None:
-                return self._when_committed(
-                    duplicate.next_offset, request, duplicate.base_offset, answer
-                )
+                at, end = duplicate.base_offset, duplicate.next_offset
+                if request.acks is Acks.LEADER:
+                    return self._when_written(end, request, at, answer)
+                return self._when_committed(end, request, at, answer)
         if (seal := self._preconditions.seal) is not None:
             return self._refuse_sealed(seal, request, answer)
         expected = request.expected_offset
@@ -128,14 +129,8 @@ class ReplicaAppends:
         match request.acks:
             case Acks.COMMITTED:
                 return self._when_committed(next_offset, request, base_offset, answer)
-            case Acks.LEADER if self._log.syncable_leo < next_offset:
-                on_done = partial(self._answer, base_offset, answer)
-                loop = asyncio.get_running_loop()
-                return self._writes.add(
-                    loop, next_offset, min(request.timeout_ms, MAX_WAIT_MS), on_done
-                )
             case Acks.LEADER:
-                answer(ProduceResponse(base_offset, self._lac))
+                return self._when_written(next_offset, request, base_offset, answer)
             case Acks.NONE:
                 pass
         return None
@@ -191,6 +186,17 @@ class ReplicaAppends:
         self._written()
         runner.appended()
         return base_offset
+
+    def _when_written(
+        self, until: int, request: ProduceRequest, base_offset: int, answer: Answer
+    ) -> Waiter | None:
+        """Answer with a base offset once everything below ``until`` is written."""
+        if self._log.syncable_leo >= until:
+            answer(ProduceResponse(base_offset, self._lac))
+            return None
+        on_done = partial(self._answer, base_offset, answer)
+        loop = asyncio.get_running_loop()
+        return self._writes.add(loop, until, min(request.timeout_ms, MAX_WAIT_MS), on_done)
 
     def _when_committed(
         self, until: int, request: ProduceRequest, result: int | RunnelError, answer: Answer

@@ -17,6 +17,7 @@ from schemas.daemon.log_ring import LogRing
 from schemas.errors import (
     ConflictError,
     DivergedError,
+    FencedError,
     NotLeaderError,
     NotReadyError,
     OffsetOutOfRangeError,
@@ -128,8 +129,16 @@ class FakeLog:
                     expectedSequence=max(known) + 1,
                     knownEnd=known[max(known)] + 1,
                 )
-            if self.newest.get(header.producer_id, -1) > header.producer_epoch:
-                raise NotReadyError("an old epoch")
+            newest = self.newest.get(header.producer_id, header.producer_epoch)
+            if newest > header.producer_epoch:
+                raise FencedError("an old epoch")
+            if newest < header.producer_epoch and header.sequence:
+                before = self.sequences[header.producer_id, newest]
+                raise NotReadyError(
+                    f"sequence {header.sequence} came before 0",
+                    expectedSequence=0,
+                    knownEnd=before[max(before)] + 1,
+                )
             self.newest[header.producer_id] = header.producer_epoch
             known[header.sequence] = self.end
         self._require_open()
@@ -178,7 +187,7 @@ class FakeLog:
 class FakeSpu:
     def __init__(self) -> None:
         self.logs: dict[str, FakeLog] = defaultdict(FakeLog)
-        self.produce_script: deque[Step | RunnelError] = deque()
+        self.produce_script: deque[Step | RunnelError | Callable[[], RunnelError]] = deque()
         self.fetch_script: deque[Step | RunnelError] = deque()
         self.cluster_uid = CLUSTER_UID
         #: Its own log lines; None as of an earlier version.
@@ -368,6 +377,8 @@ class FakeSpu:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         step = self.produce_script.popleft() if self.produce_script else self._usual()
+        if callable(step):
+            step = step()
         log = self.logs[request.uid]
         base = -1
         refusal: RunnelError | None = None

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from contextlib import suppress
 from threading import get_ident
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -426,6 +426,45 @@ async def test_given_acks_leader_then_what_it_lost_is_no_error(world: World, kep
         async with asyncio.timeout(20):
             await producer.send(b"2", key=b"k")
     assert world.log().values == [b"0", b"2"][1 - kept :]
+
+
+@pytest.mark.parametrize("acks", ["leader", "committed"])
+async def test_given_a_log_that_lost_the_first_batch_of_an_epoch_then_another_one_begins(
+    world: World, acks: Literal["leader", "committed"]
+) -> None:
+    world.sc.add_topic("orders")
+    producer = await world.cluster.producer("orders", acks=acks)
+    await producer.send(b"0", key=b"k")
+    world.spu.produce_script.append(InvalidRequestError("no"))
+    with pytest.raises(InvalidRequestError):
+        await producer.send(b"1", key=b"k")
+    await producer.send(b"2", key=b"k")
+    world.log().go_back(1)
+    if acks == "committed":
+        with pytest.raises(DivergedError, match=r"up to offset 1, are not in .* offset 1 on"):
+            await producer.send(b"3", key=b"k")
+    await producer.send(b"4", key=b"k")
+    with suppress(RunnelError):
+        await producer.close()
+    assert world.log().values == [b"0", b"4"]
+    assert [one.producer_epoch for one in world.log().headers()] == [0, 2]
+
+
+async def test_given_acks_leader_and_a_deposed_leader_that_misses_a_batch_then_the_number_stays(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders", acks="leader") as producer:
+        await producer.send(b"0", key=b"k")
+        elected = Term(1 << 32)
+
+        def deposed() -> NotReadyError:
+            world.sc.term = elected
+            return NotReadyError("it came before", expectedSequence=1, knownEnd=1)
+
+        world.spu.produce_script.extend([NotLeaderError("again"), deposed])
+        await producer.send(b"1", key=b"k")
+    assert [(one.producer_epoch, one.sequence) for one in world.log().headers()] == [(0, 0), (0, 1)]
 
 
 async def test_given_acks_leader_and_a_new_leader_that_is_not_ready_then_the_number_stays(

@@ -266,14 +266,15 @@ async def test_given_a_duplicate_then_it_gets_its_first_offset_after_a_restart_t
     await again.host.close()
 
 
-@pytest.mark.parametrize("acks", [Acks.LEADER, Acks.COMMITTED])
-async def test_given_an_uncommitted_first_then_its_duplicate_waits_for_the_commit(
-    spu: Spu, monkeypatch: pytest.MonkeyPatch, acks: Acks
+async def test_given_an_uncommitted_first_then_its_duplicate_waits_as_the_first_one(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await spu.serve()
     stuck = StuckSync(monkeypatch)
     await produce(replica, numbered(0), produce_request(Acks.LEADER))
-    duplicate = asyncio.create_task(produce(replica, numbered(0), produce_request(acks)))
+    again = await produce(replica, numbered(0), produce_request(Acks.LEADER))
+    assert again == ProduceResponse(1, 0)
+    duplicate = asyncio.create_task(produce(replica, numbered(0)))
     await until(lambda: len(replica._appends._commits) == 1)
     stuck.release()
     assert await duplicate == ProduceResponse(1, 2)
