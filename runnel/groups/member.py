@@ -519,7 +519,7 @@ class Member:
 
 
 async def close_all(members: Iterable[Member], *, commit: bool) -> None:
-    """Close all of them, none after the other. Raises as `Member.close`."""
+    """Close all of them at the same time. Raises as `Member.close`."""
     leaving = list(members)
     for one in leaving:
         one.begin_to_leave(commit=commit)
