@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -161,7 +160,6 @@ def test_given_ctrl_c_anywhere_while_a_named_consumer_opens_then_the_end_tells_o
 
 def still_open(cluster: runnel.Cluster, wanted: int) -> set[object]:
     """What is open after a while, at the latest once only so many are."""
-    gc.collect()
     deadline = monotonic() + 5
     while len(found := set[object](cluster._inner._open)) > wanted and monotonic() < deadline:
         sleep(0.001)
