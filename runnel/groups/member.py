@@ -97,6 +97,8 @@ class Member:
         self._starting: KeptWork[None] = KeptWork(f"reader {name} joins")
         self._looking: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        #: Whether it is not known if the session has begun.
+        self._is_joining = False
         self._turn = asyncio.Lock()
         self._publisher = Publisher(group, self._state)
         self._log: StateLog[Groups, Update] | None = None
@@ -247,6 +249,9 @@ class Member:
         self.segments.wake()
         if (log := self._log) is not None:
             with suppress(RunnelError):
+                if self._is_joining:
+                    # It was interrupted: it may have joined without having heard of it.
+                    await log.read(_LEAVE_S)
                 await log.update(lambda state: decisions.leave(*self._me(state), places), _LEAVE_S)
 
     # -- the group's state --------------------------------------------------------------------
@@ -310,7 +315,9 @@ class Member:
         self._judge = Judge(config.lease_ms / 1000)
         self._session = self._store.new_id()
         self.exhausted = False
+        self._is_joining = True
         await self._update(lambda state: decisions.join(*self._me(state), self._by, now_us()))
+        self._is_joining = False
 
     async def _look_on(self) -> None:
         """Look at the state now and then. Ends with a failure that the user is told."""

@@ -116,6 +116,25 @@ async def test_given_a_close_while_it_joins_then_it_does_not_begin_to_look(
     assert not (await group._state()).readers
 
 
+async def test_given_a_close_while_the_leader_has_not_answered_that_it_joined_then_it_leaves(
+    world: World, group: ReaderGroup
+) -> None:
+    reader = group.reader("a")
+    sent = len(world.spu.produced)
+    world.spu.may_answer.clear()
+    joining = asyncio.create_task(reader.start())
+    async with asyncio.timeout(10):
+        while len(world.spu.produced) == sent:  # noqa: ASYNC110 - state of the fake, not an event
+            await asyncio.sleep(0.001)
+    closing = asyncio.create_task(reader.close())
+    await asyncio.sleep(0.01)
+    world.spu.may_answer.set()
+    await closing
+    with pytest.raises(InvalidRequestError, match="is closed"):
+        await joining
+    assert not (await group._state()).readers
+
+
 async def test_given_a_block_that_is_cancelled_while_its_reader_joins_then_no_reader_is_left(
     group: ReaderGroup,
 ) -> None:
