@@ -399,12 +399,13 @@ async def test_given_a_gap_and_another_leader_then_it_is_asked(
     assert log.values == [b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("acks", ["leader", "committed"])
 async def test_given_a_gap_at_a_leader_of_before_then_nothing_is_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, acks: Literal["leader", "committed"]
 ) -> None:
     """An SC that is behind names it: its log lacks what came after it."""
     world.sc.add_topic("orders")
-    producer = await world.cluster.producer("orders", delivery_timeout_ms=200)
+    producer = await world.cluster.producer("orders", acks=acks, delivery_timeout_ms=200)
     for value in (b"0", b"1", b"2"):
         await producer.send(value, key=b"k")
     monkeypatch.setattr(producer._sender(0), "_acknowledged_term", Term(9 << 32))
