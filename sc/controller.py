@@ -122,8 +122,9 @@ class Controller:
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
         self._grace_ms = grace_ms
-        #: Why this leadership is over.
+        #: The end of this leadership, and why.
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._why_over = ""
         self._kv_lost = False
         self.connections = ConnectionManager(
             self,
@@ -296,10 +297,16 @@ class Controller:
             self.end(LEASE_OVER)
         return not self._ended.done()
 
+    def _check_leads(self) -> None:
+        """Raise UnreachableError if it may say nothing more."""
+        if not self.leads:
+            raise UnreachableError(self._why_over)
+
     def end(self, why: str) -> None:
         """Say and decide nothing more, from this turn of the event loop on. May be called again."""
         if self._ended.done():
             return
+        self._why_over = why
         self._ended.set_exception(FencedError(why))
         # Whoever ends it need not wait for it.
         self._ended.exception()
@@ -408,6 +415,7 @@ class Controller:
     async def check(self, hello: Hello, *, proven: bool) -> None:
         """See `Recoveries.check`."""
         await self.recoveries.check(hello, proven=proven)
+        self._check_leads()
 
     def refused(self, spu_id: int) -> None:
         for name, registered in self.connections.registered.items():
@@ -518,8 +526,7 @@ class Controller:
                 self.queue.add(Key("Stream", stream.name), cause)
 
     async def _send(self, spu_id: int, message: Message) -> None:
-        if not self.leads:
-            raise UnreachableError(LEASE_OVER)
+        self._check_leads()
         with self.metrics.session_request(message.type):
             await self.connections.request(spu_id, message)
 

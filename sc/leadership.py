@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -210,10 +211,10 @@ async def _acquire(
     # No other SC changes it from now on.
     identity = await _identity(kv, keys)
     stamp = Stamp(revision=revision, office=holder, incarnation=identity.incarnation)
-    tenures = await _tenures(kv, keys, guard)
     held = None if claim is None else CreateRevisionIs(keys.leader, revision)
     entry_guard = ModRevisionIs(keys.office(holder), revision)
-    return Leadership(identity, stamp, guard, holder, tenures, entry_guard, held)
+    leadership = Leadership(identity, stamp, guard, holder, {}, entry_guard, held)
+    return replace(leadership, tenures=await _tenures(kv, keys, leadership.guards))
 
 
 async def begin_recovery(
@@ -318,7 +319,7 @@ def _decoded(keys: ClusterKeys, found: KeyValue | None) -> Identity:
         ) from error
 
 
-async def _tenures(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str, int]:
+async def _tenures(kv: KV, keys: ClusterKeys, guards: Sequence[Compare]) -> dict[str, int]:
     """When each listed tenure began. Those beyond the bound are removed, the oldest first."""
     prefix = keys.office("")
     found: dict[str, int] = {}
@@ -326,7 +327,7 @@ async def _tenures(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str,
         found.update((item.key.removeprefix(prefix), item.mod_revision) for item in page.items)
     kept = sorted(found.items(), key=lambda entry: -entry[1])[:MAX_TENURES]
     for name in found.keys() - dict(kept).keys():
-        await kv.txn([guard], [Delete(keys.office(name))])
+        await kv.txn(guards, [Delete(keys.office(name))])
     return dict(kept)
 
 

@@ -228,7 +228,9 @@ class SpuControl:
             raise StorageFailedError(f"{self._secret_file}: {error.strerror}") from error
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
+        # First: the stamp of a foreign cluster must not be kept.
         await self._replica_host.join_cluster(welcome.cluster_uid)
+        self._replica_host.heed(welcome.stamp)
         await self._hear(welcome.controllers or ())
         self._session = session
         # Some may listen elsewhere by now, or have a key that they did not have before.

@@ -95,6 +95,11 @@ class Stamp(Model):
     office: str
     incarnation: int = 0
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """The order of stamps: an SC that led later has a higher one."""
+        return self.incarnation, self.revision
+
 
 class LoadReport(Model):
     """What the load of a segment asks for: to be split into ``parts``, two or more, or, with 0, to

@@ -87,7 +87,7 @@ class Assigner:
             changed.append(replica)
         entries = tuple(replica.entry for replica in created)
         revision = max((one.revision for one in message.assignments), default=0)
-        seen = self._held.newer_than_seen(revision, message.stamp)
+        seen = self._held.newer_than_noted(revision, message.stamp)
         await self._held.record(JournalChange(entries, seen=seen))
         await self._adopt(created)
         for replica in changed:
@@ -108,7 +108,7 @@ class Assigner:
         Raises NotFoundError, after all were tried, if some are not held here.
         """
         revision = max((lead.revision for lead in message.leads), default=0)
-        seen = self._held.newer_than_seen(revision, message.stamp)
+        seen = self._held.newer_than_noted(revision, message.stamp)
         known = [lead for lead in message.leads if lead.uid in self._held.replicas]
         incarnation = message.stamp.incarnation
         # The first hard states share its write, and stand behind it.

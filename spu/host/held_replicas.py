@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple, Unpack
 
 from schemas.control.messages import ReplicaReport, Stamp
-from schemas.errors import StorageFailedError
+from schemas.errors import FencedError, StorageFailedError
 from schemas.ids import PartitionUid
 from spu.replica.context import ReplicaContext
 from spu.replica.replica import Replica
@@ -50,6 +50,8 @@ class HeldReplicas:
         self._directory: DataDir | None = None
         self._journal: Journal | None = None
         self._writer: JournalWriter | None = None
+        #: The latest stamp that this process has heard; a restart forgets it.
+        self._heard: Stamp | None = None
 
     async def open(self, cluster_uid: str | None) -> tuple[Journal, JournalWriter]:
         """Lock the directory and read its journal.
@@ -90,16 +92,35 @@ class HeldReplicas:
 
     @property
     def seen(self) -> Seen | None:
-        """The highest KV revision this SPU has durably noted, with its stamp."""
+        """The highest KV revision this SPU has seen, with its stamp: what it has durably noted, or
+        the stamp of an SC that has led since, which the next assignment notes."""
+        noted, heard = self._noted, self._heard
+        if heard is None or (noted is not None and heard.version <= noted.stamp.version):
+            return noted
+        return Seen(heard.revision, heard)
+
+    @property
+    def _noted(self) -> Seen | None:
         return self._journal.seen if self._journal is not None else None
 
-    def newer_than_seen(self, revision: int, stamp: Stamp) -> Seen | None:
-        """What to note of a message of ``revision``, if that is newer than what was seen."""
+    def heed(self, stamp: Stamp) -> None:
+        """Listen to the SC with this stamp. Raises FencedError if another one has led since: what
+        the earlier one lists as all replicas may lack some."""
         seen = self.seen
+        if seen is not None and stamp.version < seen.stamp.version:
+            raise FencedError(
+                f"the SC that led from KV revision {stamp.revision} on leads no more: SPU"
+                f" {self.spu_id} has heard one that leads from revision {seen.stamp.revision} on"
+            )
+        self._heard = stamp
+
+    def newer_than_noted(self, revision: int, stamp: Stamp) -> Seen | None:
+        """What to note of a message of ``revision``, if that is newer than what was noted."""
+        noted = self._noted
         revision = max(revision, stamp.revision)
-        newer = seen is None or (stamp.incarnation, revision) > (
-            seen.stamp.incarnation,
-            seen.revision,
+        newer = noted is None or (stamp.incarnation, revision) > (
+            noted.stamp.incarnation,
+            noted.revision,
         )
         return Seen(revision, stamp) if newer else None
 

@@ -26,6 +26,7 @@ from schemas.control.messages import (
     Obstacles,
     Peer,
     ReplicaReport,
+    Stamp,
     Tombstone,
 )
 from schemas.control.statistics import ReplicaNumbers
@@ -183,7 +184,7 @@ class ReplicaHost:
 
     @property
     def seen(self) -> Seen | None:
-        """The highest KV revision this SPU has durably noted, with its stamp."""
+        """See `HeldReplicas.seen`."""
         return self._held.seen
 
     def reports(self) -> list[ReplicaReport]:
@@ -223,19 +224,26 @@ class ReplicaHost:
         async with self._lock:
             await self._held.on_disk(self._held.directory.record_cluster_uid, cluster_uid)
 
+    def heed(self, stamp: Stamp) -> None:
+        """See `HeldReplicas.heed`; `assign`, `lead` and `delete` do this, too."""
+        self._held.heed(stamp)
+
     async def assign(self, message: AssignPartitions) -> None:
         """See `Assigner.assign`."""
         async with self._lock:
+            self.heed(message.stamp)
             await self._assigner.assign(message)
 
     async def lead(self, message: LeadPartitions) -> None:
         """See `Assigner.lead`."""
         async with self._lock:
+            self.heed(message.stamp)
             await self._assigner.lead(message)
 
     async def delete(self, message: DeleteReplicas) -> list[Tombstone]:
         """See `Deleter.delete`."""
         async with self._lock:
+            self.heed(message.stamp)
             return await self._deleter.delete(message)
 
     async def peers_found(self, peers: tuple[Peer, ...]) -> None:

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, suppress
 
 import pytest
 
-from connection_manager.client import ControllerLink
 from sc.controller import Controller
 from sc.controllers.actions import ProvisionAction, WriteStatus
 from sc.dispatch.changes import ChangeFeed
@@ -16,11 +15,12 @@ from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, ModRevisionIs, Put
 from sc.provisioning import Provisioner
 from sc.store.view import Provisioning
-from schemas.errors import ConflictError, FencedError, RunnelError, UnreachableError
+from schemas.errors import ConflictError, FencedError, UnreachableError
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 from tests.integration.sc.conftest import manifest
+from tests.integration.sc.linked_spu import LinkedSpu
 from tests.integration.sc.several import (
     LEASE_MS,
     RunningNode,
@@ -37,15 +37,6 @@ pytestmark = pytest.mark.timeout(60)
 
 async def offices(kv: KV, node: RunningNode) -> int:
     return len((await kv.range(node.mirror.keys.office(""))).items)
-
-
-class LinkedSpu(SimulatedSpu):
-    """An SPU that knows the SCs in the order of a list."""
-
-    def __init__(self, spu_id: int, nodes: list[RunningNode]) -> None:
-        super().__init__(spu_id, "")
-        addresses = [one.private for one in nodes]
-        self.link = ControllerLink(lambda: addresses, self, rng=lambda: 0.0)
 
 
 async def test_given_three_then_one_leads_and_each_knows_all(nodes: list[RunningNode]) -> None:
@@ -297,36 +288,6 @@ async def test_given_one_that_was_stopped_and_goes_on_then_it_says_and_writes_no
     with pytest.raises(FencedError):
         await updater.carry_out(WriteStatus(topic, topic.status))
     await leader_of(nodes)
-
-
-@pytest.mark.parametrize("guard", ["office", "entry", "lease"])
-async def test_given_one_guard_that_does_not_hold_then_nothing_is_written(
-    kv: KV, guard: str
-) -> None:
-    async with running_node(kv, lease_ms=60_000) as only:
-        await leader_of([only])
-        await only.call("POST", "/v1/topics", manifest("Topic", "t", {}))
-        leadership, keys = only.controller.leadership, only.mirror.keys
-        topic = only.mirror.store.get(Topic, "t")
-        assert topic is not None
-        await only.die()
-        key = {
-            "office": keys.current_office,
-            "entry": keys.office(leadership.holder),
-            "lease": keys.leader,
-        }[guard]
-        found = await kv.get(key)
-        assert found is not None
-        if guard == "lease":
-            await kv.lease_revoke(found.lease)
-        else:
-            await kv.txn([], [Put(key, b"another")])
-        before = await kv.revision()
-        updater = KvUpdater(kv, keys, LeaderFence(keys, lambda: leadership))
-        with pytest.raises(RunnelError) as refused:
-            await updater.carry_out(WriteStatus(topic, topic.status))
-        assert refused.type in (FencedError, ConflictError)
-        assert await kv.revision() == before
 
 
 async def test_given_an_earlier_process_of_the_same_name_then_its_office_is_taken_at_once(

@@ -30,8 +30,8 @@ from sc.controllers.actions import (
 from sc.controllers.unclean import with_wish
 from sc.dispatch.fences import LeaderFence
 from sc.dispatch.kv_updater import KvUpdater
-from sc.kv.interface import KV, MAX_TXN_OPS, ModRevisionIs, Put
-from sc.leadership import Recovery, acquire, begin_recovery
+from sc.kv.interface import KV, MAX_TXN_OPS, Delete, ModRevisionIs, Put
+from sc.leadership import Claim, Recovery, acquire, begin_recovery, stand
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError
@@ -75,6 +75,18 @@ class Bench:
         await self.kv.txn([], [Put(KEYS.spu_id(spu.spec.spu_id), spu.name.encode())])
         stored: Spu = await self.store(spu)
         return stored
+
+    async def one_of_all(self, number: int) -> KvAction:
+        """An action of one of twelve kinds, on objects that it finds as it knows them."""
+        topic, partition = await self.store(topic_of()), await self.store(partition_of())
+        group, spu = await self.store(GROUP), await self.register(member_of(GROUP, 1))
+        actions = [
+            *actions_on(topic, partition, spu),
+            CreatePartitions(topic, (fresh(5),)),
+            CreateSpu(unborn(2), group),
+            RemoveTombstone(tombstone_of(partition, 1)),
+        ]
+        return actions[number]
 
     async def read(self, obj: Object) -> tuple[Object, str] | None:
         found = await self.kv.get(self.key(obj))
@@ -426,18 +438,36 @@ async def test_given_object_gone_then_conflict_and_it_stays_gone(bench: Bench, n
 async def test_given_another_sc_in_office_then_fenced_and_nothing_done(
     bench: Bench, number: int
 ) -> None:
-    topic, partition = await bench.store(topic_of()), await bench.store(partition_of())
-    spu = await bench.register(member_of(GROUP, 1))
+    action = await bench.one_of_all(number)
     await acquire(bench.kv, KEYS)
     before = await bench.raw()
-    actions = [
-        *actions_on(topic, partition, spu),
-        CreatePartitions(topic, (fresh(5),)),
-        CreateSpu(unborn(2), GROUP),
-        RemoveTombstone(tombstone_of(partition, 1)),
-    ]
     with pytest.raises(FencedError, match="another SC has taken over"):
-        await bench.updater.carry_out(actions[number])
+        await bench.updater.carry_out(action)
+    assert await bench.raw() == before
+
+
+@pytest.mark.parametrize("guard", [None, "office", "entry", "lease"])
+@pytest.mark.parametrize("number", range(12))
+async def test_given_one_guard_that_does_not_hold_then_nothing_is_done(
+    kv: KV, number: int, guard: str | None
+) -> None:
+    leadership = await stand(kv, KEYS, Claim(await kv.lease_grant(60_000), b"one"))
+    assert leadership is not None
+    bench = Bench(kv, KvUpdater(kv, KEYS, LeaderFence(KEYS, lambda: leadership)))
+    action = await bench.one_of_all(number)
+    match guard:
+        case "office":
+            await kv.txn([], [Put(KEYS.current_office, b"another")])
+        case "entry":
+            await kv.txn([], [Put(KEYS.office(leadership.holder), b"another")])
+        case "lease":
+            await kv.txn([], [Delete(KEYS.leader)])
+        case _:
+            await bench.updater.carry_out(action)
+            return
+    before = await bench.raw()
+    with pytest.raises((FencedError, ConflictError)):
+        await bench.updater.carry_out(action)
     assert await bench.raw() == before
 
 

@@ -238,7 +238,9 @@ async def test_given_a_later_incarnation_without_a_leader_then_it_leads_no_more_
     with pytest.raises(NotLeaderError):
         await produce(replica, batch_of())
     # An order of before, however high its revision, comes too late.
-    await spu.host.assign(assign(assignment_of(revision=9_000)))
+    with pytest.raises(FencedError, match="has heard one that leads from revision 2 on"):
+        await spu.host.assign(assign(assignment_of(revision=9_000)))
+    replica.assign(assignment_of(revision=9_000), 0)
     assert (replica.report().incarnation, replica.report().revision) == (1, 3)
 
 
