@@ -19,7 +19,15 @@ from schemas.objects.partition import DesiredState, PartitionStatus
 from tests.sim import mutants as core
 from tests.sim.cluster.__main__ import main
 from tests.sim.cluster.clients import Refusal, SimProducer, header_of
-from tests.sim.cluster.faults import BESIDE_MOVES, KINDS, MOVES, OLD_DISKS, SEALS, STALLS
+from tests.sim.cluster.faults import (
+    BESIDE_MOVES,
+    KINDS,
+    MOVES,
+    OLD_DISKS,
+    SEALS,
+    STALLS,
+    SUCCESSIONS,
+)
 from tests.sim.cluster.layout import Layout, Plan
 from tests.sim.cluster.ledger import ViolationError
 from tests.sim.cluster.mutants import CORE, MUTANTS, Mutant
@@ -46,7 +54,8 @@ def test_more_lives_see_everything_that_can_happen() -> None:
     counts: Counter[str] = Counter()
     for seed in range(100_000, 100_350):
         counts.update(run(seed).counts)
-    assert {f"fault: {kind}" for kind in (*KINDS, STALLS, OLD_DISKS, SEALS, MOVES)} <= set(counts)
+    kinds = (*KINDS, STALLS, SUCCESSIONS, OLD_DISKS, SEALS, MOVES)
+    assert {f"fault: {kind}" for kind in kinds} <= set(counts)
     assert {f"moves beside: {kind}" for kind in BESIDE_MOVES} <= set(counts)
     rare = ("cuts", "rebuilds", "duplicates", "crashes that lost records", "writes of deposed SCs")
     often = ("leader changes", "live set changes", "seals", "sealed", "moves that ended")
@@ -90,6 +99,7 @@ FOUND: Final = {
 }
 #: What few lives come upon has a test of its own below: the next seed that shows it may be far.
 SCRIPTED: Final = {
+    "an SC speaks on when its lease is over",
     "a deposed SC writes on, over what others wrote",
     "producers are not rolled back by a cut",
     "a sync from before a cut counts after it",
@@ -398,6 +408,26 @@ def test_given_an_sc_that_was_replaced_then_what_it_still_writes_does_not_count(
     bug = MUTANTS["a deposed SC writes on, over what others wrote"]
     with bug(), pytest.raises(ViolationError):
         written_by_a_deposed_sc()
+
+
+def stood_still_for_longer_than_its_lease() -> World:
+    """SPUs that left an SC which stood still had said hello to it again, before another one led."""
+    world = three_replicas()
+    before, status = world.sc, elected_of(world)
+    before.stall(4_000_000)
+    before.renews_no_more(1_200_000, is_cut_off=False)
+    world.clock.run_until(world.clock.now_us + 1_500_000)
+    world.sc = SimSc(world)
+    world.clock.run_until(world.clock.now_us + 4_000_000)
+    assert elected_of(world) == status
+    return world
+
+
+def test_given_an_sc_that_stood_still_for_longer_than_its_lease_then_it_says_nothing() -> None:
+    assert sorted(stood_still_for_longer_than_its_lease().sc.sessions) == [1, 2, 3]
+    bug = MUTANTS["an SC speaks on when its lease is over"]
+    with bug(), pytest.raises(ViolationError, match="leads no more"):
+        stood_still_for_longer_than_its_lease()
 
 
 def sent_again_after_a_cut() -> list[int | None]:

@@ -53,6 +53,9 @@ KINDS: Final = {
 #: Comes beside the others, in a quarter of the lives and by chances of its own: what happens in the
 #: other lives does not depend on it.
 STALLS: Final = "SC stalls"
+#: The same, in a twentieth: an SC is cut off from the KV, or stands still, for longer than its
+#: lease lasts. Some SPUs are with it still when another one leads.
+SUCCESSIONS: Final = "another SC leads"
 #: The same, in another quarter, where topics ask for two replicas and fsync: with less, an old disk
 #: may come to be the only live one before anybody compares it with others.
 OLD_DISKS: Final = "disk goes back in time"
@@ -64,8 +67,10 @@ MOVES: Final = "replicas are to move"
 #: life loses one or the other.
 DISKS: Final = {"disk is replaced", "bits rot", "fsync fails"}
 KVS: Final = {"object is removed", "KV is restored"}
+#: How long after its holder stops relying on a lease the KV ends it and another SC leads.
+MARGIN_US: Final = (20_000, 400_000)
 #: What moves are to meet in some lives.
-BESIDE_MOVES: Final = (STALLS, OLD_DISKS, SEALS, "object is removed", "KV is restored")
+BESIDE_MOVES: Final = (STALLS, SUCCESSIONS, OLD_DISKS, SEALS, "object is removed", "KV is restored")
 
 
 def has_old_disks(seed: int) -> bool:
@@ -79,6 +84,12 @@ def has_moves(seed: int) -> bool:
     return seed % 8 >= 4
 
 
+def has_successions(seed: int) -> bool:
+    """Whether SCs lose their leases in a life: in a fifth of those with stalls, half of which have
+    moves."""
+    return seed % 20 == 15
+
+
 class Faults:
     """The faults of one life: they begin after a calm second or two, and end at ``end_us``."""
 
@@ -87,6 +98,7 @@ class Faults:
         chance = world.chance
         self._stalls = Random(world.seed)
         self._copies = Random(world.seed)
+        self._leases = Random(f"leases {world.seed}")
         self.end_us = chance.randint(12_000_000, 35_000_000)
         self._pause_us = chance.choice((400_000, 1_200_000, 3_000_000))
         # Some lives see only a few kinds, and more of them.
@@ -133,6 +145,8 @@ class Faults:
         self._world.clock.after(self._world.chance.randint(1_000_000, 3_000_000), self._next)
         if self._world.seed % 4 == 3:
             self._stall_later()
+        if has_successions(self._world.seed):
+            self._succeed_later()
         if has_old_disks(self._world.seed):
             self._copy_later()
         if has_moves(self._world.seed):
@@ -507,6 +521,33 @@ class Faults:
         if world.sc.stall(lasts_us):
             world.count(f"fault: {STALLS}")
         self._stall_later()
+
+    def _succeed_later(self) -> None:
+        self._world.clock.after(self._leases.randint(500_000, 8_000_000), self._lose_lease)
+
+    def _lose_lease(self) -> None:
+        """The SC renews its lease no more, and another one stands when the KV has ended it."""
+        world, chance = self._world, self._leases
+        if not world.faulty:
+            return
+        self._succeed_later()
+        left_us = chance.randint(300_000, 1_500_000)
+        is_cut_off = chance.random() < 0.5
+        if not world.sc.is_up or world.sc.loses_its_lease:
+            return
+        if not is_cut_off and not world.sc.stall(left_us + chance.randint(0, 5_000_000)):
+            return
+        world.noted(f"the SC {'is cut off from the KV' if is_cut_off else 'stands still'}")
+        world.sc.renews_no_more(left_us, is_cut_off=is_cut_off)
+        ends_us = left_us + chance.randint(*MARGIN_US)
+        world.clock.after(ends_us, self._succeed, world.sc)
+
+    def _succeed(self, before: SimSc) -> None:
+        world = self._world
+        if world.sc is before:
+            world.sc = SimSc(world)
+            world.noted("another SC leads")
+            world.count(f"fault: {SUCCESSIONS}")
 
     def _slow_kv(self) -> bool:
         sc = self._world.sc

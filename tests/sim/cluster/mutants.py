@@ -33,6 +33,7 @@ from tests.sim.cluster import disk, kv, replica
 from tests.sim.cluster.disk import ReplicaDisk
 from tests.sim.cluster.ledger import Ledger
 from tests.sim.cluster.replica import SimReplica, Waiting
+from tests.sim.cluster.sc import SimSc
 from tests.sim.cluster.spu import SimSpu
 from tests.sim.mutants import edited
 
@@ -241,6 +242,7 @@ MUTANTS: dict[str, Mutant] = {
         (kv, "may_write", lambda office, now: True),
         (kv, "is_current", lambda found, before: found is not None),
     ),
+    "an SC speaks on when its lease is over": _mutant((SimSc, "leads", property(lambda sc: True))),
     "producers are not rolled back by a cut": _mutant((replica, "rolled_back", _not_rolled_back)),
     "a replica that begins anew knows no producers": _mutant(
         (ProducerTable, "dump_before", lambda table, offset: ())

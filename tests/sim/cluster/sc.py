@@ -3,6 +3,9 @@
 It does what `sc.dispatch.loop` does: a key is with one worker until what was written for it stands
 in the mirror as well, a lost compare-and-swap looks again, elections that are decided count before
 they are written. Reads of the KV come late and in order; a write on its way outlives its SC.
+
+It leads by a lease. While it is cut off from the KV, or stands still, nobody renews that, and when
+its own time is over it says nothing more: another SC may lead a moment later.
 """
 
 from __future__ import annotations
@@ -78,6 +81,10 @@ class SimSc:
         self._working = False
         self._waiting: list[tuple[int, Key, tuple[Action, ...]]] = []
         self._seen_us = 0
+        #: Whether it reaches the KV no more: it reads nothing, and writes nothing.
+        self._is_cut_off = False
+        #: Until when it may rely on its lease, unless that is renewed all the time.
+        self._leads_until_us: int | None = None
         #: What came while it stands still; None while it runs.
         self._backlog: list[tuple[Call, tuple[Any, ...]]] | None = None
         grace_until_ms = world.clock.now_ms + GRACE_MS
@@ -128,6 +135,29 @@ class SimSc:
             session.died(SC, silently=False)
         self.sessions.clear()
 
+    # -- its lease --------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may still speak for the cluster: asked before it says anything."""
+        return self._leads_until_us is None or self.world.clock.now_us < self._leads_until_us
+
+    @property
+    def loses_its_lease(self) -> bool:
+        """Whether nobody renews its lease."""
+        return self._leads_until_us is not None
+
+    def renews_no_more(self, left_us: int, *, is_cut_off: bool) -> None:
+        """Its lease ends for it after a time, because it stands still or reaches no KV."""
+        self._is_cut_off = is_cut_off
+        self._leads_until_us = self.world.clock.now_us + left_us
+        self.world.clock.after(left_us, self._lease_ends)
+
+    def _lease_ends(self) -> None:
+        if self.is_up and self._backlog is None and not self.leads:
+            # It stands by, and is another one when it leads again.
+            self.crash()
+
     # -- standing still ---------------------------------------------------------------------
 
     def stall(self, lasts_us: int) -> bool:
@@ -146,6 +176,8 @@ class SimSc:
 
     def _go_on(self) -> None:
         backlog, self._backlog = self._backlog or [], None
+        if self.is_up and not self.leads:
+            self.crash()
         if self.is_up:
             self.view.suspicions.tick(self._now_ms())
         for call, args in backlog:
@@ -167,6 +199,8 @@ class SimSc:
     # -- the KV -----------------------------------------------------------------------------
 
     def _watched(self, written: Written) -> None:
+        if self._is_cut_off:
+            return
         clock, chance = self.world.clock, self.world.chance
         delay = chance.randint(300, 3_000) + (
             chance.randint(0, self.slow_us) if self.slow_us else 0
@@ -250,7 +284,9 @@ class SimSc:
         self, key: Key, action: Writing, rest: tuple[Action, ...], revision: int | None
     ) -> None:
         """The answer to a write; ``revision`` is None if it was not possible."""
-        if self._waits(self._written, key, action, rest, revision) or not self.is_up:
+        if self._waits(self._written, key, action, rest, revision):
+            return
+        if not self.is_up or self._is_cut_off:
             return
         if revision is None:
             self.world.count("conflicts")
@@ -311,6 +347,9 @@ class SimSc:
                     if self.slow_us:
                         delay += self.world.chance.randint(0, self.slow_us)
                     self._count_elected(action, 1)
+                    if self._is_cut_off:
+                        # It waits for an answer.
+                        return
                     rest = actions[at + 1 :]
                     office = self.leadership.guard.revision
                     self.world.clock.after(delay, self._write, key, action, rest, office)
@@ -356,6 +395,8 @@ class SimSc:
 
     def _end_recovery(self) -> None:
         view, kv = self.view, self.world.kv
+        if self._is_cut_off:
+            return
         if view.recovering and not view.store.elected_before(view.incarnation):
             kv.become(replace(kv.identity, recovering=False))
             view.recovering = False
@@ -372,7 +413,8 @@ class SimSc:
         spu = hello.spu_id
         if self._waits(self.admit, attempt, hello):
             return
-        if not self.is_up or spu not in self._registered.values():
+        if not self.is_up or self._is_cut_off or spu not in self._registered.values():
+            # One that is cut off waits for the KV, to compare what the SPU has seen.
             return
         before = self.sessions.get(spu)
         if before is not None:
@@ -392,7 +434,8 @@ class SimSc:
     def _welcome(self, session: Session, attempt: int) -> None:
         spu = self.world.spus[session.spu]
         reached = (SC, session.spu) not in self.world.network.blocked
-        if not (session.open_at_sc and reached and spu.welcomed(session, attempt)):
+        stamp = self.leadership.stamp
+        if not (session.open_at_sc and reached and spu.welcomed(session, attempt, stamp)):
             # The connection ends before it is of any use.
             if spu.is_up and reached:
                 session.leave()
@@ -430,7 +473,7 @@ class SimSc:
 
     def _send(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
         session = self.sessions.get(action.spu_id)
-        if session is None:
+        if session is None or not self.leads:
             return
         if isinstance(action, SendComplete) and action.generation != session.generation:
             return
@@ -439,7 +482,8 @@ class SimSc:
 
     def _send_next(self, session: Session) -> None:
         outbox = self._outboxes[session.spu]
-        if outbox.sending is None and (message := outbox.next()) is not None:
+        if self.leads and outbox.sending is None and (message := outbox.next()) is not None:
+            self.world.is_told(session.spu, self.leadership)
             session.to_spu(message)
 
     def replied(self, session: Session, message: Message, error: bool) -> None:

@@ -81,6 +81,8 @@ class SimSpu:
         self._changed: dict[str, None] = {}
         self._reporting = False
         self._seen: tuple[int, int, Stamp | None] = (0, 0, None)
+        #: Of the SC that welcomed this process last.
+        self._heard: Stamp | None = None
         self._attempt = 0
         #: Messages of the SC that are being carried out.
         self._handling = 0
@@ -95,6 +97,7 @@ class SimSpu:
             return
         self.life += 1
         self.is_up = True
+        self._heard = self._seen[2]
         self.slow_disk = self.disk_is_full = self._reporting = False
         self._handling = 0
         self._links = ()
@@ -228,20 +231,25 @@ class SimSpu:
 
     def _hello(self) -> Hello:
         self._changed.clear()
+        revision, stamp = self._seen[1:]
+        heard = self._heard
+        if heard is not None and (stamp is None or heard.version > stamp.version):
+            revision, stamp = heard.revision, heard
         return Hello(
             software="simulated",
             spu_id=self.id,
             instance=f"{self.id}.{self.life}",
-            kv_revision=self._seen[1],
-            stamp=self._seen[2],
+            kv_revision=revision,
+            stamp=stamp,
             replicas=tuple(replica.status() for replica in self.replicas.values()),
             seals=True,
         )
 
-    def welcomed(self, session: Session, attempt: int) -> bool:
+    def welcomed(self, session: Session, attempt: int, stamp: Stamp) -> bool:
         """The SC has let it in; gives whether it still waits for that."""
         if not self.is_up or attempt != self._attempt or self.session is not None:
             return False
+        self._heard = stamp
         self.session = session
         self._flush_soon()
         return True

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sc.controllers.recovery import RESTORED
+from sc.leadership import Leadership
 from schemas.control.messages import Hello, ReplicaReport, Tombstone
 from schemas.ids import election_term
 from schemas.objects.metadata import Object, Status
@@ -143,6 +144,12 @@ class World:
                 for t in graves
             ):
                 raise ViolationError(f"{before.name}: a live replica is to be deleted: {member}")
+
+    def is_told(self, spu: int, leadership: Leadership) -> None:
+        """An SC gives an order: nobody else leads by then."""
+        if leadership.guard.revision != self.kv.office:
+            name = next(iter(self.ledgers))
+            raise ViolationError(f"{name}: SPU {spu} is told something by an SC that leads no more")
 
     def heard(self, spu: int, reports: Iterable[ReplicaReport]) -> None:
         """An SC has heard what an SPU says of its replicas."""
