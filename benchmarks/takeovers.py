@@ -1,14 +1,18 @@
 """How fast another SC leads when one is gone, and what clients notice of it: nothing.
 
     python -m benchmarks.takeovers [--kills 10] [--stops 5] [--step-downs 10] [--ends 5]
-        [--losses 0] [--lease 6s] [--json]
+        [--alls 2] [--standbys 2] [--losses 0] [--lease 6s] [--json]
 
 Three SCs over one etcd and three SPUs are processes of their own; a topic has three replicas, and a
 producer writes numbered records to it all the time. In turn, the leading SC is killed with
 ``kill -9`` and started again, stopped by a signal until another one leads and then continued, asked
-to step down, or ended by SIGTERM. For each: seconds until another SC says that it leads, and until
+to step down, or ended by SIGTERM; or all SCs are killed and started again. For each: seconds until
+one of the others, or of all, says that it leads, and until
 all SPUs are connected to that. At the end: acknowledged records that are missing or there twice,
 elections of partitions meanwhile, and the longest time in which no record was acknowledged.
+
+Besides, a standby is stopped for longer than a lease and continued, and killed and started again:
+that makes nobody else lead.
 
 With ``--losses`` the leading SC is then stopped at the moment at which an SPU is lost, so that it
 has something to write, and continued when its successor has elected leaders for all that this SPU
@@ -48,6 +52,7 @@ from schemas.errors import RunnelError
 from schemas.ids import Term, next_election
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.partition import Partition
+from schemas.objects.quantities import parse_duration_ms
 
 TOPIC: Final = "records"
 SCS: Final = 3
@@ -60,7 +65,7 @@ LOOK_S: Final = 0.01
 PAUSE_S: Final = 0.5
 #: For so long nothing was written before a stopped SC goes on, and is watched after it does.
 QUIET_S: Final = 2.0
-KINDS: Final = ("kill", "stop", "step-down", "end")
+KINDS: Final = ("kill", "stop", "step-down", "end", "all")
 #: What SCs write of themselves, each for as long as its lease.
 OF_SCS: Final = ("election/", "scs/", "buckets/")
 
@@ -274,6 +279,9 @@ def take_over(scene: Scene, kind: str, taken: Taken) -> None:
     others = [sc for sc in range(SCS) if sc != victim]
     daemon = scene.scs[victim]
     began = time.perf_counter()
+    if kind == "all":
+        _restart_all(scene)
+        others = [*range(SCS)]
     match kind:
         case "kill":
             daemon.end(signal.SIGKILL)
@@ -289,10 +297,36 @@ def take_over(scene: Scene, kind: str, taken: Taken) -> None:
     taken.whole_s[kind].append(time.perf_counter() - began)
     if kind == "stop":
         _signal(daemon, signal.SIGCONT)
-    elif kind != "step-down":
+    elif kind not in ("step-down", "all"):
         daemon.start()
-    _until(lambda: scene.stands_by(victim), "the one that led stands by")
+    for sc in {*range(SCS)} - {successor}:
+        _until(lambda sc=sc: scene.stands_by(sc), "the others stand by")
     time.sleep(PAUSE_S)
+
+
+def _restart_all(scene: Scene) -> None:
+    """Kill all SCs at once, and start them again, as a supervisor does."""
+    for daemon in scene.scs:
+        _signal(daemon, signal.SIGKILL)
+    for daemon in scene.scs:
+        daemon.end(signal.SIGKILL)
+    for daemon in scene.scs:
+        daemon.start()
+
+
+def disturb_a_standby(scene: Scene, lease_s: float) -> None:
+    """Stop a standby for longer than a lease and continue it, then kill it and start it again."""
+    leader = scene.leader([*range(SCS)])
+    standby = (leader + 1) % SCS
+    daemon = scene.scs[standby]
+    _signal(daemon, signal.SIGSTOP)
+    time.sleep(lease_s + 1.0)
+    _signal(daemon, signal.SIGCONT)
+    _until(lambda: scene.stands_by(standby), "the one that was stopped stands by")
+    daemon.end(signal.SIGKILL)
+    daemon.start()
+    _until(lambda: scene.stands_by(standby), "the one that was killed stands by")
+    scene.leader([leader])
 
 
 def lose_an_spu(scene: Scene, taken: Taken) -> None:
@@ -337,8 +371,9 @@ def _signal(daemon: Daemon, number: signal.Signals) -> None:
     subprocess.run(["kill", f"-{number.value}", str(daemon.pid)], check=True)
 
 
-def measure(kinds: list[str], losses: int, lease: str) -> dict[str, Any]:
-    """Take the leader away so often, and in the end with an SPU, and count what was lost."""
+def measure(kinds: list[str], standbys: int, losses: int, lease: str) -> dict[str, Any]:
+    """Take the leader away so often, disturb standbys, and take the leader away with an SPU in the
+    end; and count what was lost."""
     taken = Taken()
     with running(lease) as scene:
         calls = OneShotCalls(scene.plan.sc_address)
@@ -350,6 +385,9 @@ def measure(kinds: list[str], losses: int, lease: str) -> dict[str, Any]:
             print(
                 f"{number} of {len(kinds)}: {kind}: {taken.led_s[kind][-1]:.2f} s", file=sys.stderr
             )
+        for number in range(1, standbys + 1):
+            disturb_a_standby(scene, parse_duration_ms(lease) / 1000)
+            print(f"{number} of {standbys}: standby", file=sys.stderr)
         after, gap_s = _led(calls), writing.longest_gap_s
         for number in range(1, losses + 1):
             lose_an_spu(scene, taken)
@@ -410,12 +448,15 @@ def main() -> None:
     parser.add_argument("--stops", type=int, default=5)
     parser.add_argument("--step-downs", type=int, default=10)
     parser.add_argument("--ends", type=int, default=5)
+    parser.add_argument("--alls", type=int, default=2)
+    parser.add_argument("--standbys", type=int, default=2)
     parser.add_argument("--losses", type=int, default=0)
     parser.add_argument("--lease", default="6s")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    counts = dict(zip(KINDS, (given.kills, given.stops, given.step_downs, given.ends), strict=True))
-    found = measure(_in_turn(counts), given.losses, given.lease)
+    rounds = given.kills, given.stops, given.step_downs, given.ends, given.alls
+    counts = dict(zip(KINDS, rounds, strict=True))
+    found = measure(_in_turn(counts), given.standbys, given.losses, given.lease)
     if given.json:
         print(json.dumps(found))
         return

@@ -167,6 +167,14 @@ class Cluster:
             time.sleep(0.5)
         return why
 
+    def replicas(self) -> dict[str, list[int]]:
+        """Which SPUs each partition is on; nothing where nobody answers."""
+        try:
+            found = self._objects("partitions --show-system")
+        except (RuntimeError, subprocess.TimeoutExpired):
+            return {}
+        return {one["metadata"]["name"]: one["spec"]["replicas"] for one in found}
+
     def _restless(self) -> list[str]:
         try:
             spus, rebalances = self._objects("spus"), self._objects("rebalances")

@@ -13,8 +13,8 @@ the machine's monotonic clock).
 - ``log``: topic, partition and rows, as of ``read``: everything that is there in the end.
 - ``fault``: which one, ``begin``, ``repair`` (when that began), ``end`` (when it was done) and
   whether it was ``in_force``. ``cannot``: a kind of fault that this machine does not have.
-  ``calm``: ``begin`` and ``end``. ``ended``: a daemon that nobody had ended, with its exit code
-  and the last line of its log.
+  ``calm``: ``begin`` and ``end``. ``placed``: the SPUs of each partition, at first and after each
+  calm. ``ended``: a daemon that nobody had ended, with its exit code and the last line of its log.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class History:
     faults: list[FaultThatWas] = field(default_factory=list)
     cannot: set[str] = field(default_factory=set)
     calms: list[tuple[float, float]] = field(default_factory=list)
+    placed: list[dict[str, list[int]]] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
 
     def add(self, entries: Iterable[dict[str, Any]]) -> None:
@@ -175,6 +176,8 @@ class History:
                 self.cannot.add(entry["kind"])
             case "calm":
                 self.calms.append((entry["begin"], entry["end"]))
+            case "placed":
+                self.placed.append(entry["replicas"])
             case "ended":
                 self.ended.append(Ended(entry["daemon"], entry["code"], entry["said"], entry["t"]))
             case _:

@@ -32,6 +32,7 @@ class Entry(TypedDict, total=False):
     daemon: str
     code: int
     said: str
+    replicas: dict[str, list[int]]
 
 
 class Recording:

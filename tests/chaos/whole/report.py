@@ -10,7 +10,7 @@ from typing import Final
 from tests.chaos.whole.checker import Broken, Violation, check
 from tests.chaos.whole.daemons import wrong_ends
 from tests.chaos.whole.history import STEADY, History, Place
-from tests.chaos.whole.plan import ORDERS
+from tests.chaos.whole.plan import ORDERS, Kind
 from tests.chaos.whole.progress import (
     PATIENCE_S,
     READ_PATIENCE_S,
@@ -21,6 +21,8 @@ from tests.chaos.whole.progress import (
 
 SHOWN: Final = 20
 """How many violations are shown one by one."""
+SOME_MOVE: Final = 4
+"""Of so many drains, at least one moves a replica before it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def judge(history: History, problems: Sequence[str] = ()) -> Verdict:
         check(history),
         longest_silence(calms, acknowledged),
         longest_silence(calms, read),
-        [*problems, *_of_faults(history), *wrong_ends(history)],
+        [*problems, *_of_faults(history), *_of_moves(history), *wrong_ends(history)],
     )
 
 
@@ -75,6 +77,24 @@ def _of_faults(history: History) -> list[str]:
     """Kinds of faults that were to come, could have come, and never did. Orders may fail."""
     excused = {kind.value for kind in ORDERS} | history.cannot
     return [f"never in force: {kind}" for kind in never_in_force(history) if kind not in excused]
+
+
+def _of_moves(history: History) -> list[str]:
+    drains = sum(fault.in_force and fault.kind == Kind.DRAIN.value for fault in history.faults)
+    if drains < SOME_MOVE or moved(history):
+        return []
+    return [f"no replica moved, although {drains} drains were in force"]
+
+
+def moved(history: History) -> int:
+    """How many replicas were, after a storm, at an SPU where they were not before it."""
+    last: dict[str, list[int]] = {}
+    count = 0
+    for placed in history.placed:
+        for name, replicas in placed.items():
+            count += len({*replicas} - {*last.get(name, replicas)})
+        last |= placed
+    return count
 
 
 def never_in_force(history: History) -> list[str]:
@@ -112,6 +132,7 @@ def summary(verdict: Verdict, seed: int, minutes: float) -> str:
         f"seed {seed}, {minutes:g} minutes, {len(history.calms)} storms",
         f"faults: {_counted(faults)}",
         f"faults without force: {_counted(missed)}; never in force: {never}",
+        f"replicas that moved: {moved(history)}",
         f"acknowledged {acknowledged:,}, failed {failed:,}, in the log {there:,}, read {read:,}",
         f"lost {lost}, twice {twice}, out of order {disordered}, all {len(verdict.violations)}",
         f"longest without an acknowledgement after healing: {silent}, at most {PATIENCE_S:g} s",

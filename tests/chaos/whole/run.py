@@ -95,11 +95,13 @@ def _under_storms(
         *((name, "read") for name, *_ in READERS),
     ):
         _await_entry(histories / f"{name}.jsonl", entry)
+    recording.write("placed", replicas=cluster.replicas())
     with _telling(faults, [histories / f"{name}.jsonl" for name, *_ in PRODUCERS]):
         for storm in storms(seed, minutes):
             repaired_s = faults.storm(storm)
             time.sleep(CALM_S)
             recording.write("calm", begin=repaired_s, end=time.monotonic())
+            recording.write("placed", replicas=cluster.replicas())
     problems = [*faults.problems, *_end(producers), *_end(readers)]
     problems += _read_all(recording)
     problems += [f"not at rest: {why}" for why in cluster.restless()]

@@ -11,7 +11,7 @@ from tests.chaos.whole.checker import Broken, check
 from tests.chaos.whole.daemons import tracebacks
 from tests.chaos.whole.history import History
 from tests.chaos.whole.progress import Calm, Silence, longest_silence
-from tests.chaos.whole.report import judge, summary
+from tests.chaos.whole.report import judge, moved, summary
 from tests.chaos.whole.values import RecordId, decode, encode
 
 Entry = dict[str, Any]
@@ -380,6 +380,28 @@ def test_given_a_kind_of_fault_that_never_had_force_then_the_run_has_failed(
     verdict = judge(history(changed.values()))
     assert verdict.problems == problems
     assert verdict.is_good == (not problems)
+
+
+@pytest.mark.parametrize(
+    ("placed", "count"),
+    [
+        ([{"t-0": [1, 2]}, {"t-0": [2, 1]}], 0),
+        ([{"t-0": [1, 2]}, {}, {"t-0": [1, 3]}], 1),
+        ([{"t-0": [1, 2], "u-0": [1]}, {"t-0": [3, 4], "u-0": [2]}], 3),
+        # One that is made with a topic has not moved.
+        ([{}, {"t-0": [1, 2]}], 0),
+    ],
+)
+def test_how_many_replicas_have_moved(placed: list[dict[str, list[int]]], count: int) -> None:
+    changed = files()
+    changed["run"] += [{"do": "placed", "replicas": replicas} for replicas in placed]
+    changed["run"] += [fault("drain"), fault("drain"), fault("rebalance"), fault("drain")]
+    assert moved(history(changed.values())) == count
+    assert judge(history(changed.values())).is_good
+    changed["run"].append(fault("drain"))
+    verdict = judge(history(changed.values()))
+    assert verdict.is_good == bool(count)
+    assert count or verdict.problems == ["no replica moved, although 4 drains were in force"]
 
 
 @pytest.mark.parametrize(
