@@ -49,13 +49,26 @@ def elect_preferred(view: View, partition: Partition, now_ms: int) -> PartitionS
 def elect_now(view: View, partition: Partition, now_ms: int) -> PartitionStatus | None:
     """The status with the preferred leader as the leader, because somebody asks for that now. None
     if that SPU leads, or may not."""
-    if not is_led(partition.status):
-        return None
-    if not _may_lead(view, partition, now_ms) or _has_failed(view, partition, now_ms):
-        return None
-    if view.stops_until_ms(partition.spec.preferred_leader) > now_ms:
+    if not may_lead_soon(view, partition, now_ms) or not _may_lead(view, partition, now_ms):
         return None
     return elected(view, partition, partition.spec.preferred_leader, now_ms)
+
+
+def may_lead_soon(view: View, partition: Partition, now_ms: int) -> bool:
+    """Whether another SPU leads, and the preferred leader is there and may lead as soon as it is a
+    live replica, and all live replicas are online, fit and in its reach."""
+    preferred = partition.spec.preferred_leader
+    spu = view.store.spu(preferred)
+    return (
+        is_led(partition.status)
+        and partition.status.leader != preferred
+        and preferred in partition.spec.replicas
+        and preferred in view.sessions
+        and spu is not None
+        and not is_draining(view.store, spu)
+        and view.stops_until_ms(preferred) <= now_ms
+        and not _has_failed(view, partition, now_ms)
+    )
 
 
 def _may_lead(view: View, partition: Partition, now_ms: int) -> bool:

@@ -4,7 +4,8 @@ What is to move follows from where replicas are, so nothing is stored of a plan:
 goes on, and an SPU that comes or goes in between changes what is left. Moves go in rounds: as many
 as may move at once (`budget`), and when all of them have ended, the next are planned. Elections of
 leaders go the same way, and it is done when the leaders of the last round lead, or have not for
-`TAKE_OVER_MS`. One rebalance works at a time, the first by name.
+`TAKE_OVER_MS`; so long preferred leaders are waited for, too, that are there and may not lead yet.
+One rebalance works at a time, the first by name.
 
 Partitions stay where they are whose rows a topic's owner wrote, that have no leader, or that move
 for another reason; they count all the same.
@@ -26,7 +27,7 @@ from sc.controllers.membership.begin import (
 )
 from sc.controllers.membership.budget import MOST, Budget
 from sc.controllers.placing import decided_at_ms, returning
-from sc.controllers.preferred_leader import elect_now
+from sc.controllers.preferred_leader import elect_now, may_lead_soon
 from sc.controllers.spu_group import is_draining
 from sc.scheduler.balance import Row, balanced_leaders, balanced_replicas
 from sc.scheduler.row_changes import Seat
@@ -44,8 +45,11 @@ from schemas.objects.topic import Topic
 
 #: Leaders that move at once: each is a short pause for those who write.
 LEADERS_AT_ONCE: Final = 16
-#: How long one that was elected is waited for: an SPU whose disk hangs may never lead.
+#: How long one that was elected is waited for: an SPU whose disk hangs may never lead. And how long
+#: those that may not lead yet are, since an SPU came or went, or a leader moved.
 TAKE_OVER_MS: Final = 30_000
+#: How often to look whether those may lead that are waited for: replicas that join wake nobody.
+LOOK_MS: Final = 1_000
 DONE: Final = RebalanceResolution.DONE
 _ENDED = (DONE, RebalanceResolution.PLANNED)
 
@@ -263,7 +267,7 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
         return (wake, *waits)
     astray = _astray(view, now_ms)
     if not astray:
-        return _set(rebalance, DONE, _balanced(view))
+        return _none_may_lead(view, rebalance, now_ms)
     under_way = sum(
         not is_led(p.status) and p.status.leader in view.sessions
         for p in view.store.objects(Partition)
@@ -271,6 +275,35 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
     some = astray[: max(1, LEADERS_AT_ONCE - under_way)]
     elections = tuple(WriteStatus(partition, wish) for partition, wish in some)
     return (*elections, *_set(rebalance, RebalanceResolution.MOVING, "leaders move", len(astray)))
+
+
+def _none_may_lead(view: View, rebalance: Rebalance, now_ms: int) -> tuple[Action, ...]:
+    """Done, unless preferred leaders may lead in a moment: when replicas have joined that come from
+    a restart, or when one has left, or is back, whose SPU was lost."""
+    waiting = sum(
+        may_lead_soon(view, partition, now_ms)
+        for partition in view.store.objects(Partition)
+        if not partition.deleting
+    )
+    since_ms = _changed_ms(view) if waiting else None
+    if since_ms is None or now_ms >= (until_ms := since_ms + TAKE_OVER_MS):
+        return _set(rebalance, DONE, _balanced(view))
+    wake = WakeAt(Key("Rebalance", rebalance.name), min(until_ms, now_ms + LOOK_MS))
+    reason = "preferred leaders wait until they may lead"
+    return (wake, *_set(rebalance, RebalanceResolution.MOVING, reason, waiting))
+
+
+def _changed_ms(view: View) -> int | None:
+    """When an SPU came or went last, or a preferred leader took over from another one: more may
+    lead after that. None if nothing of that is known."""
+    # A partition's first election takes over from nobody. Where topics are made again and again,
+    # a rebalance would not end.
+    first = view.next_term(0)
+    elections = view.preferred_elections.by_partition.values()
+    times = [at_ms for at_ms, _, term in elections if term > first]
+    if view.suspicions.changed_ms is not None:
+        times.append(view.suspicions.changed_ms)
+    return max(times, default=None)
 
 
 def _astray(view: View, now_ms: int) -> list[tuple[Partition, PartitionStatus]]:

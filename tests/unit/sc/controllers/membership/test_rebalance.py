@@ -15,12 +15,13 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.controllers.membership.rebalance import TAKE_OVER_MS, reconcile
+from sc.controllers.membership.rebalance import LOOK_MS, TAKE_OVER_MS, reconcile
 from sc.dispatch.affected import affected_keys
 from sc.dispatch.loop import note_election
 from sc.store.local_store import ObjectChanged
 from sc.store.view import View
 from schemas.control.messages import ReplicaRole
+from schemas.control.session_end import SessionEnd
 from schemas.ids import Term
 from schemas.objects.metadata import Metadata
 from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
@@ -32,6 +33,7 @@ from schemas.objects.rebalance import (
 )
 from tests.unit.sc.builders import (
     TERM_1,
+    TERM_2,
     live,
     partition_of,
     report_of,
@@ -343,3 +345,72 @@ def test_given_a_leader_that_lost_its_partition_again_then_done_and_not_moved_to
     assert found.reason == (
         "all is balanced, but 1 partition cannot be led by the preferred leader now"
     )
+
+
+def with_live(partition: Partition, *spu_ids: int) -> Partition:
+    lrs = tuple(map(live, spu_ids))
+    return partition.with_status(partition.status.model_copy(update={"lrs": lrs}))
+
+
+#: Partitions of which SPU 1 has lost the replica on SPU 3, or that their preferred leader joins.
+LOST = led(0, 2, 1, 3, leader=1)
+JOINS = with_live(LOST, 1)
+
+
+def waiting(astray: Partition, online: tuple[int, ...] = (1, 2)) -> View:
+    """SPU 2 may not lead its partition yet, and SPU 3 was lost a moment ago."""
+    moving = rebalance(RebalanceResolution.MOVING, leaders_only=True)
+    view = seen(moving, astray, led(1, 1, 2, 3), online=online)
+    view.suspicions.ended(3, SessionEnd.LOST, NOW)
+    return view
+
+
+@pytest.mark.parametrize("astray", [LOST, JOINS], ids=["lost", "joins"])
+def test_given_preferred_leaders_that_may_not_lead_yet_then_not_done(astray: Partition) -> None:
+    view = waiting(astray)
+    wake, written = reconcile(view, KEY, NOW)
+    assert wake == WakeAt(KEY, NOW + LOOK_MS)
+    status = status_in((written,))
+    assert (status.resolution, status.left) == (RebalanceResolution.MOVING, 1)
+    assert status.reason == "preferred leaders wait until they may lead"
+    # Nobody waits for ever.
+    ends_ms = NOW + TAKE_OVER_MS
+    assert reconcile(view, KEY, ends_ms - 1)[0] == WakeAt(KEY, ends_ms)
+    assert status_in(reconcile(view, KEY, ends_ms)).resolution is RebalanceResolution.DONE
+    joined = with_live(astray, 1, 2).with_metadata(resource_version=str(astray.revision + 1))
+    view.store.put(joined)
+    (election, _) = reconcile(view, KEY, NOW + LOOK_MS)
+    assert isinstance(election, WriteStatus)
+    assert isinstance(election.status, PartitionStatus)
+    assert election.status.leader == 2
+
+
+@pytest.mark.parametrize(
+    ("term", "found"),
+    [
+        pytest.param(TERM_2, RebalanceResolution.MOVING, id="given-another-leader-moved"),
+        pytest.param(TERM_1, RebalanceResolution.DONE, id="given-a-new-partition"),
+    ],
+)
+def test_given_an_election_meanwhile_then_others_are_waited_for_if_a_leader_moved(
+    term: Term, found: RebalanceResolution
+) -> None:
+    view = waiting(JOINS)
+    view.preferred_elections.decided(1, "another", term, NOW + 1, 1)
+    assert status_in(reconcile(view, KEY, NOW + TAKE_OVER_MS)).resolution is found
+
+
+@pytest.mark.parametrize("why", ["away", "stops", "drains"])
+def test_given_a_preferred_leader_that_is_to_lead_nothing_then_it_is_not_waited_for(
+    why: str,
+) -> None:
+    view = waiting(LOST, online=(1,) if why == "away" else (1, 2))
+    if why == "away":
+        view.store.put(spu_of(2))
+    elif why == "stops":
+        view.sessions[2].stops_ms = NOW
+    elif why == "drains":
+        spu = spu_of(2, revision=2)
+        spec = spu.spec.model_copy(update={"drain": True})
+        view.store.put(spu.model_copy(update={"spec": spec}))
+    assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
