@@ -103,8 +103,10 @@ def _due_ms(view: View, partition: Partition, now_ms: int) -> int:
     preferred, elections = partition.spec.preferred_leader, view.preferred_elections
     changed_ms = view.suspicions.changed_ms
     given = elections.by_partition.get(partition.uid)
-    due_ms = now_ms if given is None else given[0] + AGAIN_MS
-    due_ms = max(due_ms, view.stops_until_ms(preferred))
+    due_ms = max(now_ms, view.stops_until_ms(preferred))
+    # One that was not written is none. While it is on its way, the pace of its SPU holds it back.
+    if given is not None and partition.status.term >= given[2]:
+        due_ms = max(due_ms, given[0] + AGAIN_MS)
     if changed_ms is not None:
         due_ms = max(due_ms, changed_ms + CALM_MS)
     if view.suspicions.is_flapping(preferred, now_ms):

@@ -226,10 +226,20 @@ def test_given_many_then_one_per_spu_in_five_seconds() -> None:
 def test_given_the_same_partition_soon_after_then_not_again() -> None:
     partition = away()
     view = calm_view(partition)
-    assert elects(look(view, partition, CALM), 1)
+    # It was given back, and has been lost again since.
+    view.preferred_elections.decided(1, partition.uid, EARLIER, CALM, AGAIN_MS)
     soon = look(view, partition, CALM + 3 * PACE_MS)
     assert soon == wake(partition, CALM + AGAIN_MS)
     assert elects(look(view, partition, CALM + AGAIN_MS), 1)
+
+
+def test_given_an_election_that_was_not_written_then_again_as_soon_as_others() -> None:
+    partition = away()
+    view = calm_view(partition)
+    assert elects(look(view, partition, CALM), 1)
+    # It may still be on its way.
+    assert look(view, partition, CALM + PACE_MS - 1) == wake(partition, CALM + PACE_MS)
+    assert elects(look(view, partition, CALM + PACE_MS), 1)
 
 
 def leaders(world: World) -> Counter[int | None]:
