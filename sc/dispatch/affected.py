@@ -13,6 +13,7 @@ from schemas.objects.partition import (
     Partition,
     has_lost_leader,
     is_led,
+    is_taking_over,
     is_writable,
 )
 from schemas.objects.rebalance import Rebalance, RebalanceResolution
@@ -126,6 +127,11 @@ def _movers(store: LocalStore) -> Iterator[Key]:
         yield Key("Topic", name)
     for name in store.streams_moving():
         yield Key(segments.KIND, name)
+    yield from _rebalances(store)
+
+
+def _rebalances(store: LocalStore) -> Iterator[Key]:
+    """Rebalances that have begun and are not done."""
     for rebalance in store.objects(Rebalance):
         if rebalance.status.resolution is RebalanceResolution.MOVING:
             yield Key("Rebalance", rebalance.name)
@@ -209,8 +215,8 @@ def _moving_segment(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
 
 
 def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
-    """Who may go on when a partition has ended its move, has a leader again, or gets none for
-    now."""
+    """Who may go on when a partition has ended its move, has a leader again, gets none for now,
+    or is deleted."""
     old, new = change.old, change.new
     if not isinstance(old, Partition):
         return
@@ -226,14 +232,19 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         is_led(old.status) != is_led(new.status)
         or has_lost_leader(old.status) != has_lost_leader(new.status)
     ):
-        for rebalance in store.objects(Rebalance):
-            if rebalance.status.resolution is RebalanceResolution.MOVING:
-                yield Key("Rebalance", rebalance.name)
+        yield from _rebalances(store)
         for spu_id in new.spec.holders:
             if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
                 yield Key("Spu", spu.name)
         if store.is_moving(owner := new.spec.owner):
             yield Key("Topic" if owner.kind == "Topic" else segments.KIND, owner.name)
+    elif not isinstance(new, Partition) or new.deleting != old.deleting:
+        # It is not waited for any more. A topic that goes may have thousands: only those wake a
+        # rebalance that it waits for.
+        if is_taking_over(old.status):
+            yield from _rebalances(store)
+        if old.spec.owner.kind == "Stream" and store.is_moving(old.spec.owner):
+            yield Key(segments.KIND, old.spec.owner.name)
 
 
 def _those_that_empty(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:

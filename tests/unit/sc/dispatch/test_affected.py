@@ -20,6 +20,7 @@ from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.stream import StreamStatus
 from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
+    DELETED_AT,
     group_of,
     live,
     member_of,
@@ -265,6 +266,15 @@ def test_given_a_segment_that_begins_to_move_then_its_stream_tells_it_once() -> 
     begun = ObjectChanged(ENDED, BEFORE)
     assert REPLICAS in set(affected_keys(begun, store_of(SPU_1, SPU_2, UNDISTURBED)))
     assert REPLICAS not in set(affected_keys(begun, store_of(SPU_1, SPU_2, MOVED)))
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "marked"])
+def test_given_a_segment_that_is_removed_then_its_stream_tells_what_is_left(gone: bool) -> None:
+    """It may have waited for its move."""
+    marked = ENDED.with_metadata(deletion_timestamp=DELETED_AT)
+    change = ObjectChanged(ENDED, None if gone else marked)
+    assert REPLICAS in set(affected_keys(change, store_of(SPU_1, SPU_2, MOVED)))
+    assert REPLICAS not in set(affected_keys(change, store_of(SPU_1, SPU_2, UNDISTURBED)))
 
 
 def test_given_an_spu_then_streams_whose_replicas_move_are_looked_at() -> None:

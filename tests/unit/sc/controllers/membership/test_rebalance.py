@@ -32,6 +32,7 @@ from schemas.objects.rebalance import (
     RebalanceStatus,
 )
 from tests.unit.sc.builders import (
+    DELETED_AT,
     TERM_1,
     TERM_2,
     live,
@@ -222,6 +223,17 @@ def test_given_who_was_elected_cannot_lead_then_the_rebalance_looks_again() -> N
     after = before.with_status(unfit)
     view = seen(rebalance(RebalanceResolution.MOVING), after)
     assert KEY in affected_keys(ObjectChanged(before, after), view.store)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "marked"])
+def test_given_a_partition_that_is_deleted_then_the_rebalance_that_waits_for_it_looks_again(
+    gone: bool,
+) -> None:
+    view = seen(rebalance(RebalanceResolution.MOVING))
+    for partition, wakes in (taking_over(0, 2, 1), True), (led(0, 2, 1), False):
+        marked = partition.with_metadata(deletion_timestamp=DELETED_AT)
+        change = ObjectChanged(partition, None if gone else marked)
+        assert (KEY in affected_keys(change, view.store)) is wakes
 
 
 def test_given_all_is_even_then_done_and_nothing_more() -> None:
