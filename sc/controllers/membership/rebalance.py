@@ -52,6 +52,8 @@ TAKE_OVER_MS: Final = 30_000
 LOOK_MS: Final = 1_000
 DONE: Final = RebalanceResolution.DONE
 _ENDED = (DONE, RebalanceResolution.PLANNED)
+#: The reason while leaders that were elected take over.
+_LEADERS_MOVE: Final = "leaders move"
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
@@ -74,6 +76,11 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         lost = lost_newcomers(view, view.store.moving(), now_ms)
         reason = "replicas move" if lost is None else f"replicas move; {lost}"
         return _set(rebalance, RebalanceResolution.MOVING, reason, rebalance.status.left)
+    if rebalance.status.reason == _LEADERS_MOVE and (
+        round_goes_on := _while_taking_over(view, rebalance, now_ms)
+    ):
+        # The same: each leader of the round that takes over has it look.
+        return round_goes_on
     plan = make_plan(view, leaders_only=rebalance.spec.leaders_only)
     if rebalance.spec.plan_only:
         return _planned(view, rebalance, plan, now_ms)
@@ -170,6 +177,15 @@ def _taking_over_until_ms(view: View, now_ms: int) -> int | None:
     return max((ms for ms in until if ms > now_ms), default=None)
 
 
+def _while_taking_over(view: View, rebalance: Rebalance, now_ms: int) -> tuple[Action, ...]:
+    """What is done while those take over that were elected; empty if there are none."""
+    if (until_ms := _taking_over_until_ms(view, now_ms)) is None:
+        return ()
+    wake = WakeAt(Key("Rebalance", rebalance.name), until_ms)
+    left = rebalance.status.left
+    return (wake, *_set(rebalance, RebalanceResolution.MOVING, _LEADERS_MOVE, left))
+
+
 def _planned(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> tuple[Action, ...]:
     changes = sorted({**plan.replicas, **plan.leaders}.items())
     found = ((view.store.get(Partition, name), after) for name, after in changes[:MAX_PLANNED])
@@ -260,11 +276,9 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
             *written,
             *_set(rebalance, RebalanceResolution.MOVING, "preferred leaders change", left),
         )
-    if (until_ms := _taking_over_until_ms(view, now_ms)) is not None:
+    if round_goes_on := _while_taking_over(view, rebalance, now_ms):
         # Each look would begin more elections than may be under way, or find that all is done.
-        wake = WakeAt(Key("Rebalance", rebalance.name), until_ms)
-        waits = _set(rebalance, RebalanceResolution.MOVING, "leaders move", rebalance.status.left)
-        return (wake, *waits)
+        return round_goes_on
     astray = _astray(view, now_ms)
     if not astray:
         return _none_may_lead(view, rebalance, now_ms)
@@ -274,7 +288,7 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
     )
     some = astray[: max(1, LEADERS_AT_ONCE - under_way)]
     elections = tuple(WriteStatus(partition, wish) for partition, wish in some)
-    return (*elections, *_set(rebalance, RebalanceResolution.MOVING, "leaders move", len(astray)))
+    return (*elections, *_set(rebalance, RebalanceResolution.MOVING, _LEADERS_MOVE, len(astray)))
 
 
 def _none_may_lead(view: View, rebalance: Rebalance, now_ms: int) -> tuple[Action, ...]:

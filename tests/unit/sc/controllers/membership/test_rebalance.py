@@ -130,25 +130,40 @@ def test_given_a_round_and_newcomers_that_are_offline_then_they_are_named() -> N
     assert written.status.reason == said
 
 
+def told(reason: str, *, left: int) -> Rebalance:
+    """One that has begun."""
+    status = RebalanceStatus(
+        resolution=RebalanceResolution.MOVING, reason=reason, left=left, observed_generation=1
+    )
+    return rebalance().with_status(status)
+
+
+def planned(*_: Any, **__: Any) -> None:
+    """For where no plan is to be made."""
+    raise AssertionError("planned")
+
+
 def test_given_a_round_is_under_way_then_nothing_is_planned_and_the_number_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moving = led(0, 2, leader=1, joining=(2,), leaving=(1,))
-    begun = rebalance().with_status(
-        RebalanceStatus(
-            resolution=RebalanceResolution.MOVING,
-            reason="replicas move",
-            left=7,
-            observed_generation=1,
-        )
-    )
+    begun = told("replicas move", left=7)
     view = seen(begun, moving, *(led(i, 1) for i in range(1, 6)))
-
-    def planned(*_: Any, **__: Any) -> None:
-        raise AssertionError("planned")
-
     monkeypatch.setattr("sc.controllers.membership.rebalance.make_plan", planned)
     assert reconcile(view, KEY, NOW) == ()
+
+
+def test_given_leaders_that_take_over_then_nothing_is_planned_before_they_lead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = told("leaders move", left=7)
+    elected = taking_over(0, 2, 1)
+    view = seen(begun, elected, *(led(i, 1) for i in range(1, 6)))
+    view.preferred_elections.decided(2, elected.uid, TERM_1, NOW, 1)
+    # As soon as they lead, or have not for long enough, it goes on.
+    assert len(reconcile(view, KEY, NOW + TAKE_OVER_MS)) > 1
+    monkeypatch.setattr("sc.controllers.membership.rebalance.make_plan", planned)
+    assert reconcile(view, KEY, NOW + 1) == (WakeAt(KEY, NOW + TAKE_OVER_MS),)
 
 
 def test_given_more_than_may_move_at_once_then_the_others_are_not_looked_at() -> None:
