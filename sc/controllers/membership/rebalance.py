@@ -283,8 +283,7 @@ def _move_leaders(view: View, rebalance: Rebalance, plan: Plan, now_ms: int) -> 
     if not astray:
         return _none_may_lead(view, rebalance, now_ms)
     under_way = sum(
-        not is_led(p.status) and p.status.leader in view.sessions
-        for p in view.store.objects(Partition)
+        is_taking_over(p.status) and not p.deleting for p in view.store.objects(Partition)
     )
     some = astray[: max(1, LEADERS_AT_ONCE - under_way)]
     elections = tuple(WriteStatus(partition, wish) for partition, wish in some)

@@ -15,7 +15,12 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.controllers.membership.rebalance import LOOK_MS, TAKE_OVER_MS, reconcile
+from sc.controllers.membership.rebalance import (
+    LEADERS_AT_ONCE,
+    LOOK_MS,
+    TAKE_OVER_MS,
+    reconcile,
+)
 from sc.dispatch.affected import affected_keys
 from sc.dispatch.loop import note_election
 from sc.store.local_store import ObjectChanged
@@ -225,6 +230,30 @@ def test_given_elections_are_under_way_then_neither_done_nor_the_next_ones() -> 
             )
         else:
             assert status.resolution is RebalanceResolution.MOVING
+
+
+@pytest.mark.parametrize(
+    ("others", "elections"),
+    [
+        pytest.param(partition_of("u", 0, (1,), leader=1), 3, id="given-no-leader-for-long"),
+        pytest.param(taking_over(0, 1), 1, id="given-others-take-over"),
+        pytest.param(
+            taking_over(0, 1).with_metadata(deletion_timestamp=DELETED_AT), 3, id="given-deleted"
+        ),
+    ],
+)
+def test_given_partitions_without_a_leader_then_only_elections_count_that_are_under_way(
+    others: Partition, elections: int
+) -> None:
+    many = [
+        others.with_metadata(name=f"other-{i}", uid=f"other-{i}") for i in range(LEADERS_AT_ONCE)
+    ]
+    astray = [led(i, 2, 1, leader=1) for i in range(3)]
+    even = [led(i, 1, topic="even") for i in range(3)]
+    view = seen(rebalance(leaders_only=True), *many, *astray, *even)
+    actions = reconcile(view, KEY, NOW)
+    found = [a for a in actions if isinstance(a, WriteStatus) and isinstance(a.object, Partition)]
+    assert len(found) == elections
 
 
 def test_given_who_was_elected_is_gone_then_it_is_not_waited_for() -> None:
