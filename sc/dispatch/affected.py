@@ -56,9 +56,7 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                 case SpuGroup():
                     yield from _after_group(subject, store)
                 case Rebalance():
-                    for other in store.objects(Rebalance):
-                        if other.status.resolution is RebalanceResolution.PENDING:
-                            yield Key("Rebalance", other.name)
+                    yield from _rebalances(store, RebalanceResolution.PENDING)
                 case Stream():
                     yield from _other_replicas(change)
                 case Topic() if change.new is None:
@@ -127,13 +125,13 @@ def _movers(store: LocalStore) -> Iterator[Key]:
         yield Key("Topic", name)
     for name in store.streams_moving():
         yield Key(segments.KIND, name)
-    yield from _rebalances(store)
+    # One that is pending may wait for an SPU to come back.
+    yield from _rebalances(store, RebalanceResolution.PENDING, RebalanceResolution.MOVING)
 
 
-def _rebalances(store: LocalStore) -> Iterator[Key]:
-    """Rebalances that have begun and are not done."""
+def _rebalances(store: LocalStore, *resolutions: RebalanceResolution) -> Iterator[Key]:
     for rebalance in store.objects(Rebalance):
-        if rebalance.status.resolution is RebalanceResolution.MOVING:
+        if rebalance.status.resolution in resolutions:
             yield Key("Rebalance", rebalance.name)
 
 
@@ -232,7 +230,7 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         is_led(old.status) != is_led(new.status)
         or has_lost_leader(old.status) != has_lost_leader(new.status)
     ):
-        yield from _rebalances(store)
+        yield from _rebalances(store, RebalanceResolution.MOVING)
         for spu_id in new.spec.holders:
             if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
                 yield Key("Spu", spu.name)
@@ -242,7 +240,7 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         # It is not waited for any more. A topic that goes may have thousands: only those wake a
         # rebalance that it waits for.
         if is_taking_over(old.status):
-            yield from _rebalances(store)
+            yield from _rebalances(store, RebalanceResolution.MOVING)
         if old.spec.owner.kind == "Stream" and store.is_moving(old.spec.owner):
             yield Key(segments.KIND, old.spec.owner.name)
 

@@ -21,7 +21,7 @@ from sc.controllers.membership.rebalance import (
     TAKE_OVER_MS,
     reconcile,
 )
-from sc.dispatch.affected import affected_keys
+from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.dispatch.loop import note_election
 from sc.store.local_store import ObjectChanged
 from sc.store.view import View
@@ -470,3 +470,13 @@ def test_given_a_preferred_leader_that_is_to_lead_nothing_then_it_is_not_waited_
         spec = spu.spec.model_copy(update={"drain": True})
         view.store.put(spu.model_copy(update={"spec": spec}))
     assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.DONE
+
+
+def test_given_an_spu_that_is_back_then_a_rebalance_that_waited_for_it_looks_again() -> None:
+    view = seen(rebalance(), led(0, 1))
+    view.suspicions.ended(3, SessionEnd.CLOSED, NOW)
+    view.store.put(spu_of(3))
+    status = status_in(reconcile(view, KEY, NOW))
+    assert status.resolution is RebalanceResolution.PENDING
+    assert status.reason == "waiting for spu-3 to connect again"
+    assert KEY in keys_of_session(3, view.store)
