@@ -184,7 +184,11 @@ class Controller:
         if claims is not None:
             self._unfollow.append(claims.listen(self._look_at_streams))
         self._spus = SpuUpdater(
-            self._send, leadership.stamp, self.dispatcher.told_everything, self.dispatcher.refused
+            self._send,
+            leadership.stamp,
+            self.dispatcher.told_everything,
+            self.dispatcher.refused,
+            self.dispatcher.not_deleted,
         )
         guard = None if claims is None else claims.guard
         fence = LeaderFence(self.keys, lambda: self.leadership, guard)

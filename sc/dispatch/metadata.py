@@ -176,6 +176,13 @@ class MetadataDispatcher:
         """The SPU refused something: look again at everything that concerns it."""
         self._wake_session(spu_id)
 
+    def not_deleted(self, spu_id: int, generation: int) -> None:
+        """The SPU could not delete replicas: decide again what it is told. Partitions do not depend
+        on that."""
+        state, spu = self._sessions.get(spu_id), self._view.store.spu(spu_id)
+        if state is not None and state.generation == generation and spu is not None:
+            self._wake(Key("Spu", spu.name), current_cause())
+
     def _keep(self, state: SessionState, replicas: Iterable[ReplicaReport]) -> None:
         """Keep reports of replicas that somebody knows, and of the first few others: an SPU could
         otherwise fill the SC's memory with made-up ones."""

@@ -6,19 +6,22 @@ addresses, which the SPU has requested again. Order within a session: the comple
 addresses of peers, then assignments, then orders to lead, then deletions. An order to lead waits
 for the assignment of its own partition, which goes before those of others, and for two messages
 with assignments: where thousands have lost their leader, the first one leads before the last one is
-elected. When a session ends its outbox is dropped: the next session begins with the complete state,
-and an SPU asks for addresses again. Success wakes no controller: the SPU's report does.
+elected. Deletions that an SPU refuses are held back for a while, ever longer, while all else goes
+on. When a session ends its outbox is dropped: the next session begins with the complete state, and
+an SPU asks for addresses again. Success wakes no controller: the SPU's report does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
+from schemas.backoff import Backoff
 from schemas.causality import caused_by, current_cause
 from schemas.control.messages import (
     Assignment,
@@ -36,6 +39,8 @@ from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnreachableError
 
 RETRY_S = 1.0
+#: The longest time for which deletions are held back that an SPU refused again and again.
+HOLD_BACK_S: Final = 30.0
 #: Partitions in one message, except for the complete list: both ends process such a message in a
 #: few turns of their event loops, and long before the timeout of the request.
 MESSAGE_PARTS: Final = 500
@@ -59,6 +64,8 @@ class Outbox:
     assignments: dict[str, Assignment] = field(default_factory=dict)
     leads: dict[str, Lead] = field(default_factory=dict)
     deletes: dict[str, Tombstone] = field(default_factory=dict)
+    #: Replicas that the SPU could not delete, by uid: nothing is sent of them for now.
+    held_back: set[str] = field(default_factory=set)
     #: None if the SPU has not asked; an empty answer is an answer, too.
     peers: dict[int, Peer] | None = None
     sending: Message | None = None
@@ -85,7 +92,9 @@ class Outbox:
                     self.leads[lead.uid] = lead
             case SendDelete(_, tombstones):
                 self.deletes.update(
-                    (t.uid, t) for t in tombstones if self._in_flight.get(t.uid) != t
+                    (t.uid, t)
+                    for t in tombstones
+                    if t.uid not in self.held_back and self._in_flight.get(t.uid) != t
                 )
 
     def add_peers(self, peers: Sequence[Peer]) -> None:
@@ -163,12 +172,14 @@ class SpuUpdater:
         stamp: Stamp,
         on_complete: Callable[[int, int], None],
         on_refused: Callable[[int], None],
+        on_undeleted: Callable[[int, int], None],
     ) -> None:
         self._send = send
         #: The stamp in messages of sessions that open from now on.
         self.stamp = stamp
         self._on_complete = on_complete
         self._on_refused = on_refused
+        self._on_undeleted = on_undeleted
         self._senders: dict[int, _Sender] = {}
 
     def opened(self, spu_id: int, generation: int) -> None:
@@ -221,6 +232,7 @@ class SpuUpdater:
     async def _run(
         self, spu_id: int, generation: int, outbox: Outbox, wakeup: asyncio.Event
     ) -> None:
+        pause = Backoff(RETRY_S * 1_000, HOLD_BACK_S * 1_000, random.random)
         while True:
             await wakeup.wait()
             wakeup.clear()
@@ -234,13 +246,36 @@ class SpuUpdater:
                         # says UNREACHABLE (of a peer) has refused like any other, and an error
                         # that nobody foresaw is no reason to stop sending for good.
                         _log_refusal(spu_id, message, error)
-                        await asyncio.sleep(RETRY_S)
-                        outbox.sent()
-                        self._on_refused(spu_id)
+                        if isinstance(message, DeleteReplicas):
+                            # Nobody is to wait for a disk that cannot delete.
+                            self._hold_back(spu_id, outbox, message, pause)
+                            outbox.sent()
+                        else:
+                            await asyncio.sleep(RETRY_S)
+                            outbox.sent()
+                            self._on_refused(spu_id)
                         continue
                 outbox.sent()
-                if isinstance(message, AssignPartitions) and message.complete:
+                if isinstance(message, DeleteReplicas):
+                    pause.reset()
+                elif isinstance(message, AssignPartitions) and message.complete:
                     self._on_complete(spu_id, generation)
+
+    def _hold_back(
+        self, spu_id: int, outbox: Outbox, refused: DeleteReplicas, pause: Backoff
+    ) -> None:
+        """Send nothing more of these replicas until a pause is over."""
+        if not outbox.held_back:
+            delay_s = pause.next_ms() / 1_000
+            asyncio.get_running_loop().call_later(delay_s, self._let_go, spu_id, outbox)
+        outbox.held_back.update(tombstone.uid for tombstone in refused.tombstones)
+
+    def _let_go(self, spu_id: int, outbox: Outbox) -> None:
+        """The pause is over: controllers decide what is next."""
+        outbox.held_back.clear()
+        sender = self._senders.get(spu_id)
+        if sender is not None and sender.outbox is outbox:
+            self._on_undeleted(spu_id, sender.generation)
 
 
 def _log_refusal(spu_id: int, message: Message, error: Exception) -> None:

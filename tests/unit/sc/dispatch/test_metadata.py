@@ -259,6 +259,20 @@ def test_given_refusal_then_all_that_concerns_the_spu_is_looked_at(bench: Bench)
     assert bench.keys() == [SPU_KEY, P_KEY]
 
 
+@pytest.mark.parametrize(
+    ("generation", "woken"),
+    [
+        pytest.param(2, [SPU_KEY], id="given-this-session-then-its-spu-alone-is-looked-at"),
+        pytest.param(1, [], id="given-an-earlier-session-then-nothing"),
+    ],
+)
+def test_refused_deletions(bench: Bench, generation: int, woken: list[Key]) -> None:
+    bench.dispatcher.opened(2, hello(report_of(P)))
+    bench.keys()
+    bench.dispatcher.not_deleted(1, generation)
+    assert bench.keys() == woken
+
+
 def test_given_changes_then_keys_carry_their_cause() -> None:
     bench = Bench()
     for number, name in enumerate(("one", "two"), 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -11,6 +11,7 @@ from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, Sen
 from sc.controllers.partition import assignment_of
 from sc.dispatch import spu_updater as spu_updater_module
 from sc.dispatch.spu_updater import Outbox, SpuUpdater
+from schemas.backoff import Backoff
 from schemas.causality import caused_by, current_cause
 from schemas.control.messages import (
     AssignPartitions,
@@ -27,6 +28,7 @@ from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
     NotFoundError,
+    StorageFailedError,
     UnreachableError,
 )
 from schemas.ids import PartitionUid
@@ -319,16 +321,26 @@ class Script:
         self.gate.set()
         self.completed: list[tuple[int, int]] = []
         self.refused: list[int] = []
+        self.deletes_fail = False
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.undeleted: list[tuple[int, int]] = []
         self.updater = SpuUpdater(
-            self.send, STAMP, lambda *a: self.completed.append(a), self.refused.append
+            self.send,
+            STAMP,
+            lambda *a: self.completed.append(a),
+            self.refused.append,
+            lambda *a: self.undeleted.append(a),
         )
 
     async def send(self, spu_id: int, message: Message) -> None:
         self.sent.append((spu_id, message))
         self.causes.append(current_cause())
         await self.gate.wait()
+        self.meanwhile()
         if self.failures:
             raise self.failures.pop(0)
+        if self.deletes_fail and isinstance(message, DeleteReplicas):
+            raise StorageFailedError("a bad disk")
 
     async def until_sent(self, count: int) -> list[Message]:
         await eventually(lambda: len(self.sent) >= count)
@@ -449,6 +461,59 @@ async def test_given_failure_then_what_queued_up_behind_it_is_still_sent(script:
     script.updater.carry_out(SendAssignment(1, A0))
     script.updater.carry_out(SendLead(1, lead()))
     assert await script.until_sent(2) == [assign(A0), leads(lead())]
+
+
+async def test_given_deletions_are_refused_then_all_else_is_sent_at_once(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spu_updater_module, "RETRY_S", 3_600.0)
+    script.deletes_fail = True
+    script.updater.opened(1, 1)
+    script.updater.carry_out(SendDelete(1, (grave(),)))
+    await script.until_sent(1)
+    script.updater.carry_out(SendLead(1, lead()))
+    assert await script.until_sent(2) == [deletes(grave()), leads(lead())]
+    # Whatever has its controller look at the SPU again does not repeat what was refused.
+    script.updater.carry_out(SendDelete(1, (grave(), grave(1))))
+    assert (await script.until_sent(3))[-1] == deletes(grave(1))
+    assert (script.refused, script.undeleted) == ([], [])
+
+
+async def test_given_deletions_are_refused_again_then_the_pauses_grow_until_one_succeeds(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = list[int]()
+
+    class NoPause(Backoff):
+        def next_ms(self) -> float:
+            attempts.append(self.attempts)
+            return super().next_ms() * 0
+
+    monkeypatch.setattr(spu_updater_module, "Backoff", NoPause)
+    script.updater.opened(1, 7)
+    for number, fails in enumerate((True, True, True, False, True), 1):
+        script.deletes_fail = fails
+        script.updater.carry_out(SendDelete(1, (grave(),)))
+        await script.until_sent(number)
+        await eventually(lambda: len(script.undeleted) == len(attempts))
+    assert attempts == [0, 1, 2, 0]
+    assert script.undeleted == [(1, 7)] * 4
+    assert script.refused == []
+
+
+async def test_given_another_session_then_nobody_looks_again_for_the_earlier_one(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first pause ends first.
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    script.deletes_fail = True
+    script.meanwhile = lambda: script.updater.opened(1, 2)
+    for spu_id in (1, 2):
+        script.updater.opened(spu_id, 1)
+        script.updater.carry_out(SendDelete(spu_id, (grave(),)))
+        await script.until_sent(spu_id)
+    await eventually(lambda: (2, 1) in script.undeleted)
+    assert script.undeleted == [(2, 1)]
 
 
 async def test_given_close_then_nothing_is_left_running(script: Script) -> None:
