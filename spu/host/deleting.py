@@ -1,13 +1,14 @@
 """Deletes replicas that the SC has deleted.
 
-A replica is deleted only for a tombstone that names its storage id. A deletion that was interrupted
-is done again when the SC repeats its tombstone. Neighbours: `spu.host.assigning`,
-`spu.storage.data_dir`.
+A replica is deleted only for a tombstone that names its storage id. A directory whose meta cannot
+be read is set aside, for an operator to look at. A deletion that was interrupted is done again when
+the SC repeats its tombstone. Neighbours: `spu.host.assigning`, `spu.storage.data_dir`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from schemas.control.messages import DeleteReplicas, Tombstone
 from schemas.daemon.logs import get_logger
@@ -36,25 +37,34 @@ class Deleter:
         fails does not stop the others; raises StorageFailedError if none is done.
         """
         done: list[Tombstone] = []
-        failure: StorageFailedError | None = None
+        failures: dict[PartitionUid, StorageFailedError] = {}
         mine = [t for t in message.tombstones if t.spu_id == self._held.spu_id]
         unknown = {t.uid for t in mine if not self._held.knows(t.uid)}
         if unknown:
             on_disk = await self._held.on_disk(self._held.directory.partition_uids)
             await self._recovery.recover(sorted(unknown & set(on_disk)))
-        # A directory that cannot be read does not say its storage id: no tombstone may name it.
-        readable = [t for t in mine if t.uid not in self._held.unreadable]
+        readable = list[Tombstone]()
+        for tombstone in mine:
+            if tombstone.uid not in self._held.unreadable:
+                readable.append(tombstone)
+                continue
+            try:
+                await self._set_aside(tombstone)
+            except StorageFailedError as error:
+                failures[tombstone.uid] = error
+            else:
+                done.append(tombstone)
         for some in parts_of(readable):
             failed = await self._delete({t.uid for t in some if self._is_named(t)})
-            for uid, error in failed.items():
-                _log.error("cannot delete", partition=uid, error=error.message)
-                failure = failure or error
+            failures |= failed
             done.extend(t for t in some if t.uid not in failed)
             for uid in {t.uid for t in some} & self._held.replicas.keys() - failed.keys():
                 # It has another storage than the one that is gone: the SC decides about that.
                 self._held.changed(self._held.replicas[uid])
-        if failure is not None and not done:
-            raise failure
+        for uid, failure in failures.items():
+            _log.error("cannot delete", partition=uid, error=failure.message)
+        if failures and not done:
+            raise next(iter(failures.values()))
         return done
 
     # How
@@ -71,6 +81,31 @@ class Deleter:
         else:
             return False
         return tombstone.storage_id is None or tombstone.storage_id in held
+
+    async def _set_aside(self, tombstone: Tombstone) -> None:
+        """Move a directory out of the way whose meta cannot be read.
+
+        Raises StorageFailedError also if the tombstone names a storage, and not the one that the SC
+        was told of: nobody knows whether that is the one here.
+        """
+        uid, directory = tombstone.uid, self._held.directory
+        unreadable = self._held.unreadable[uid]
+        if tombstone.storage_id not in (None, unreadable.storage_id):
+            raise StorageFailedError(
+                f"{unreadable.reason}; so nobody knows whether storage {tombstone.storage_id} is"
+                " there; move the directory away, and restart the SPU"
+            )
+        place = directory.partition_path(uid)
+        if place.exists():
+            place = await self._held.on_disk(directory.set_aside, uid, time.time_ns() // 1000)
+        del self._held.unreadable[uid]
+        await self._held.record(JournalChange(removed=(uid,)))
+        _log.error(
+            "set aside a directory that cannot be read, of a deleted replica",
+            partition=uid,
+            path=str(place),
+            reason=unreadable.reason,
+        )
 
     async def _delete(self, uids: set[PartitionUid]) -> dict[PartitionUid, StorageFailedError]:
         """Delete directories, then journal entries; returns the errors of those that failed.

@@ -145,9 +145,7 @@ async def test_given_a_directory_that_cannot_be_taken_up_then_unfit_and_the_othe
     assert (reports[UID].fit, reports[other].fit) == (False, True)
     assert str(tmp_path / "partitions" / UID) in str(reports[UID].reason)
     assert reports[UID] in spu.reports
-    assert await spu.host.delete(delete(grave(UID), grave(other))) == [grave(other)]
-    assert directories(tmp_path) == {UID}
-    await spu.host.close()
+    await deleted_for_good(tmp_path, spu, UID, other)
 
 
 async def test_given_one_that_cannot_be_made_then_the_others_are_held_and_it_can_be_tried_again(
@@ -192,6 +190,48 @@ async def test_tombstone_of_a_directory_that_is_no_replica(
     assert directories(tmp_path) == ({UID} if kept else set())
     assert [report.storage_id for report in spu.host.reports()] == ([storage_id] if kept else [])
     await spu.host.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "kept"),
+    [
+        pytest.param(None, False, id="given-any-storage-then-set-aside"),
+        pytest.param("its-own", False, id="given-the-storage-that-is-reported-then-set-aside"),
+        pytest.param("other", True, id="given-another-storage-then-refused"),
+    ],
+)
+async def test_tombstone_of_a_directory_that_cannot_be_read(
+    tmp_path: Path, named: str | None, kept: bool
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    tombstone = grave(UID, spu.storage_id() if named == "its-own" else named)
+    await spu.host.close()
+    (tmp_path / "partitions" / UID / "meta.json").write_text("{")
+    spu = await open_spu(tmp_path)
+    if kept:
+        with pytest.raises(StorageFailedError, match=r"meta\.json cannot be read: .* other is"):
+            await spu.host.delete(delete(tombstone))
+        assert directories(tmp_path) == {UID}
+        assert [report.uid for report in spu.host.reports()] == [UID]
+        await spu.host.close()
+        return
+    assert await spu.host.delete(delete(tombstone)) == [tombstone]
+    (aside,) = (tmp_path / "aside").iterdir()
+    assert (aside / "meta.json").read_text() == "{"
+    assert spu.host.reports() == []
+    await deleted_for_good(tmp_path, spu, UID)
+
+
+async def test_given_an_operator_took_away_what_cannot_be_read_then_its_tombstone_is_done(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.host.close()
+    place = tmp_path / "partitions" / UID
+    (place / "meta.json").unlink()
+    spu = await open_spu(tmp_path)
+    shutil.rmtree(place)
+    await deleted_for_good(tmp_path, spu, UID)
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["given-no-restart", "given-a-restart"])
