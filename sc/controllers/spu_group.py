@@ -216,7 +216,8 @@ def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
             after = "".join(f", then {other.name}" for other in leaving_ones[number:])
             return removals, f"{spu.name} is removed once its replicas have moved: {names}{after}"
         if spu_id in view.sessions and view.store.tombstones_of(spu_id):
-            return removals, f"{spu.name} is deleting its replicas before it is removed"
+            but = view.undeleted(spu_id)
+            return removals, f"{spu.name} is deleting its replicas before it is removed{but}"
         removals.append(RemoveSpu(spu))
     return removals, None
 

@@ -7,7 +7,7 @@ no others. Neighbour: `sc.dispatch.changes` tells of the changes of the mirror.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from sc.controllers.actions import Key
@@ -125,6 +125,7 @@ class MetadataDispatcher:
             # would count as a confirmation of the next one.
             if tombstone.uid in waiting:
                 state.deleted[tombstone.uid] = tombstone
+            state.undeleted.pop(tombstone.uid, None)
             found = state.reports.get(tombstone.uid)
             if found is None or tombstone.storage_id in (None, found.storage_id):
                 state.reports.pop(tombstone.uid, None)
@@ -176,12 +177,17 @@ class MetadataDispatcher:
         """The SPU refused something: look again at everything that concerns it."""
         self._wake_session(spu_id)
 
-    def not_deleted(self, spu_id: int, generation: int) -> None:
-        """The SPU could not delete replicas: decide again what it is told. Partitions do not depend
-        on that."""
+    def not_deleted(self, spu_id: int, generation: int, reasons: Mapping[str, str]) -> None:
+        """The SPU could not delete these replicas, by uid: keep why, and look at it and at its
+        group again. Partitions do not depend on that."""
         state, spu = self._sessions.get(spu_id), self._view.store.spu(spu_id)
-        if state is not None and state.generation == generation and spu is not None:
-            self._wake(Key("Spu", spu.name), current_cause())
+        if state is None or state.generation != generation or spu is None:
+            return
+        waiting = {t.uid for t in self._view.store.tombstones_of(spu_id)}
+        state.undeleted |= {uid: why for uid, why in reasons.items() if uid in waiting}
+        self._wake(Key("Spu", spu.name), current_cause())
+        if spu.spec.group is not None:
+            self._wake(Key("SpuGroup", spu.spec.group), current_cause())
 
     def _keep(self, state: SessionState, replicas: Iterable[ReplicaReport]) -> None:
         """Keep reports of replicas that somebody knows, and of the first few others: an SPU could
@@ -239,6 +245,7 @@ class MetadataDispatcher:
         state = self._sessions.get(tombstone.spu_id)
         if state is not None:
             state.deleted.pop(tombstone.uid, None)
+            state.undeleted.pop(tombstone.uid, None)
 
     def _held_by(self, spu_id: int, uid: str) -> Partition | None:
         partition = self._view.store.partition_by_uid(uid)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -64,8 +64,8 @@ class Outbox:
     assignments: dict[str, Assignment] = field(default_factory=dict)
     leads: dict[str, Lead] = field(default_factory=dict)
     deletes: dict[str, Tombstone] = field(default_factory=dict)
-    #: Replicas that the SPU could not delete, by uid: nothing is sent of them for now.
-    held_back: set[str] = field(default_factory=set)
+    #: Why the SPU could not delete replicas, by uid: nothing is sent of them for now.
+    held_back: dict[str, str] = field(default_factory=dict)
     #: None if the SPU has not asked; an empty answer is an answer, too.
     peers: dict[int, Peer] | None = None
     sending: Message | None = None
@@ -172,7 +172,7 @@ class SpuUpdater:
         stamp: Stamp,
         on_complete: Callable[[int, int], None],
         on_refused: Callable[[int], None],
-        on_undeleted: Callable[[int, int], None],
+        on_undeleted: Callable[[int, int, Mapping[str, str]], None],
     ) -> None:
         self._send = send
         #: The stamp in messages of sessions that open from now on.
@@ -248,7 +248,7 @@ class SpuUpdater:
                         _log_refusal(spu_id, message, error)
                         if isinstance(message, DeleteReplicas):
                             # Nobody is to wait for a disk that cannot delete.
-                            self._hold_back(spu_id, outbox, message, pause)
+                            self._hold_back(spu_id, outbox, message, str(error), pause)
                             outbox.sent()
                         else:
                             await asyncio.sleep(RETRY_S)
@@ -262,20 +262,20 @@ class SpuUpdater:
                     self._on_complete(spu_id, generation)
 
     def _hold_back(
-        self, spu_id: int, outbox: Outbox, refused: DeleteReplicas, pause: Backoff
+        self, spu_id: int, outbox: Outbox, refused: DeleteReplicas, why: str, pause: Backoff
     ) -> None:
         """Send nothing more of these replicas until a pause is over."""
         if not outbox.held_back:
             delay_s = pause.next_ms() / 1_000
             asyncio.get_running_loop().call_later(delay_s, self._let_go, spu_id, outbox)
-        outbox.held_back.update(tombstone.uid for tombstone in refused.tombstones)
+        outbox.held_back.update((tombstone.uid, why) for tombstone in refused.tombstones)
 
     def _let_go(self, spu_id: int, outbox: Outbox) -> None:
         """The pause is over: controllers decide what is next."""
-        outbox.held_back.clear()
+        undeleted, outbox.held_back = outbox.held_back, {}
         sender = self._senders.get(spu_id)
         if sender is not None and sender.outbox is outbox:
-            self._on_undeleted(spu_id, sender.generation)
+            self._on_undeleted(spu_id, sender.generation, undeleted)
 
 
 def _log_refusal(spu_id: int, message: Message, error: Exception) -> None:

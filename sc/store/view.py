@@ -74,7 +74,8 @@ class SessionState:
 
     ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
     only differences need sending. ``free_bytes``: the free space of its disk, if it reported that.
-    ``deleted`` are deletions it has confirmed whose tombstones are still in the store.
+    ``deleted`` are deletions it has confirmed whose tombstones are still in the store, and
+    ``undeleted`` says of others, by uid, why it could not do them when it was asked last.
     ``strangers`` are uids in ``reports`` of which neither the store nor a tombstone knows. Only a
     few are kept, and ``unheard`` counts the reports of others. ``lrs_requests`` and ``elections``
     hold its newest request for each partition, by uid, until the partition has changed since.
@@ -94,6 +95,7 @@ class SessionState:
     strangers: set[str] = field(default_factory=set)
     unheard: int = 0
     deleted: dict[str, Tombstone] = field(default_factory=dict)
+    undeleted: dict[str, str] = field(default_factory=dict)
     lrs_requests: dict[str, LrsRequest] = field(default_factory=dict)
     elections: dict[str, ElectionAsked] = field(default_factory=dict)
     unreachable: Mapping[int, UnreachablePeer] = field(default_factory=dict)
@@ -224,6 +226,15 @@ class View:
         if spu_id in self.sessions or (why := self.refusals.get(spu_id)) is None:
             return None
         return f"its last attempt to connect was refused: {why}"
+
+    def undeleted(self, spu_id: int) -> str:
+        """What to add where it is said that an SPU deletes replicas: why it cannot, if it cannot,
+        and what helps."""
+        session = self.sessions.get(spu_id)
+        why = None if session is None else next(iter(session.undeleted.values()), None)
+        if why is None:
+            return ""
+        return f", but cannot: {why}; or stop the SPU: nobody waits for it then"
 
     def unreachable_from(self, spu_id: int) -> list[str]:
         """Which SPUs that are online an SPU cannot reach, in words."""

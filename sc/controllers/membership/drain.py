@@ -32,13 +32,14 @@ from schemas.objects.topic import Topic
 class Draining:
     """What to begin now, and how far an SPU is: ``left`` replicas, and what is in the way.
     ``deleting``: replicas that are elsewhere, and whose remains it has yet to delete, if it
-    ``is_there``, or when it comes back."""
+    ``is_there``, or when it comes back; ``undeleted`` says why it cannot."""
 
     actions: tuple[BeginMove | WakeAt, ...]
     left: int
     obstacle: str | None = None
     deleting: int = 0
     is_there: bool = True
+    undeleted: str = ""
 
     @property
     def is_done(self) -> bool:
@@ -53,7 +54,10 @@ class Draining:
         if not self.left:
             remains = "1 replica" if self.deleting == 1 else f"{self.deleting} replicas"
             if self.is_there:
-                return f"drains: all replicas are elsewhere; it deletes what is left of {remains}"
+                return (
+                    "drains: all replicas are elsewhere; it deletes what is left of"
+                    f" {remains}{self.undeleted}"
+                )
             return (
                 "drained: all replicas are elsewhere; when it is back, it deletes what is left of"
                 f" {remains}"
@@ -70,7 +74,8 @@ def drain(view: View, spu: Spu, now_ms: int) -> Draining:
     held = list(view.store.partitions_on(spu_id))
     left = len(held)
     if not held:
-        return Draining((), 0, deleting=len(view.store.tombstones_of(spu_id)), is_there=is_there)
+        deleting = len(view.store.tombstones_of(spu_id))
+        return Draining((), 0, None, deleting, is_there, view.undeleted(spu_id))
     if away := returning(view, now_ms):
         at_ms = decided_at_ms(view, now_ms)
         again = () if at_ms is None else (WakeAt(Key("Spu", spu.name), at_ms),)

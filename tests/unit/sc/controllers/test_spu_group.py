@@ -125,6 +125,25 @@ SCALE = [
         id="given-deletions-to-confirm-then-waits",
     ),
     pytest.param(
+        seen(
+            GROUP,
+            ONE,
+            TWO,
+            THREE,
+            sessions=[session_of(3, undeleted={GONE.uid: "/disk: Input/output error"})],
+            tombstones=[tombstone_of(GONE, 3)],
+        ),
+        (
+            becomes(
+                GROUP,
+                RESERVED,
+                "g-3 is deleting its replicas before it is removed, but cannot: /disk: Input/output"
+                " error; or stop the SPU: nobody waits for it then",
+            ),
+        ),
+        id="given-deletions-that-fail-then-said-why",
+    ),
+    pytest.param(
         seen(GROUP, ONE, TWO, THREE, sessions=[session_of(2)], tombstones=[tombstone_of(GONE, 3)]),
         (RemoveSpu(THREE),),
         id="given-deletions-of-an-spu-that-is-not-there-then-no-wait",

@@ -22,6 +22,7 @@ from tests.unit.sc.builders import (
     group_of,
     live,
     lrs_request_of,
+    member_of,
     partition_of,
     report_of,
     spu_of,
@@ -267,10 +268,35 @@ def test_given_refusal_then_all_that_concerns_the_spu_is_looked_at(bench: Bench)
     ],
 )
 def test_refused_deletions(bench: Bench, generation: int, woken: list[Key]) -> None:
+    bench.view.store.put_tombstone(tombstone_of(P, 1))
     bench.dispatcher.opened(2, hello(report_of(P)))
     bench.keys()
-    bench.dispatcher.not_deleted(1, generation)
+    bench.dispatcher.not_deleted(1, generation, {P.uid: "a bad disk", "gone": "another"})
     assert bench.keys() == woken
+    assert bench.sessions[1].undeleted == ({P.uid: "a bad disk"} if woken else {})
+
+
+def test_given_refused_deletions_of_an_spu_of_a_group_then_the_group_is_looked_at() -> None:
+    group = group_of("g")
+    bench = Bench(group, member_of(group, 1))
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    bench.dispatcher.not_deleted(1, 1, {})
+    assert bench.keys() == [Key("Spu", "g-1"), Key("SpuGroup", "g")]
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["given-it-is-done", "given-it-is-called-off"])
+def test_given_a_refused_deletion_that_is_over_then_its_reason_is_forgotten(
+    bench: Bench, done: bool
+) -> None:
+    bench.view.store.put_tombstone(tombstone_of(P, 1))
+    bench.dispatcher.opened(1, hello())
+    bench.dispatcher.not_deleted(1, 1, {P.uid: "a bad disk"})
+    if done:
+        bench.dispatcher.reported(1, 1, Report(deleted=(tombstone_of(P, 1),)))
+    elif (removed := bench.view.store.remove_tombstone(1, P.uid)) is not None:
+        bench.dispatcher.changed(removed, "c")
+    assert bench.sessions[1].undeleted == {}
 
 
 def test_given_changes_then_keys_carry_their_cause() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
@@ -323,7 +323,7 @@ class Script:
         self.refused: list[int] = []
         self.deletes_fail = False
         self.meanwhile: Callable[[], None] = lambda: None
-        self.undeleted: list[tuple[int, int]] = []
+        self.undeleted: list[tuple[int, int, Mapping[str, str]]] = []
         self.updater = SpuUpdater(
             self.send,
             STAMP,
@@ -497,7 +497,7 @@ async def test_given_deletions_are_refused_again_then_the_pauses_grow_until_one_
         await script.until_sent(number)
         await eventually(lambda: len(script.undeleted) == len(attempts))
     assert attempts == [0, 1, 2, 0]
-    assert script.undeleted == [(1, 7)] * 4
+    assert script.undeleted == [(1, 7, {P0.uid: "a bad disk"})] * 4
     assert script.refused == []
 
 
@@ -512,8 +512,9 @@ async def test_given_another_session_then_nobody_looks_again_for_the_earlier_one
         script.updater.opened(spu_id, 1)
         script.updater.carry_out(SendDelete(spu_id, (grave(),)))
         await script.until_sent(spu_id)
-    await eventually(lambda: (2, 1) in script.undeleted)
-    assert script.undeleted == [(2, 1)]
+    refused = (2, 1, {P0.uid: "a bad disk"})
+    await eventually(lambda: refused in script.undeleted)
+    assert script.undeleted == [refused]
 
 
 async def test_given_close_then_nothing_is_left_running(script: Script) -> None:

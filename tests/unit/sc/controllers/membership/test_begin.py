@@ -299,6 +299,18 @@ def test_drain(objects: tuple[Any, ...], more: dict[str, Any], expected: Drainin
     assert found.reason.startswith("drained: " if found.is_done else "drains: ")
 
 
+def test_given_it_cannot_delete_what_is_left_then_said_why() -> None:
+    gone = partition_of("t", 0)
+    sessions = [session_of(2, undeleted={gone.uid: "/disk: Input/output error; repair it"})]
+    view = view_of(drained(2), sessions=sessions, tombstones=[tombstone_of(gone, 2)])
+    found = drain(view, drained(2), NOW)
+    assert not found.is_done
+    assert found.reason == (
+        "drains: all replicas are elsewhere; it deletes what is left of 1 replica, but cannot:"
+        " /disk: Input/output error; repair it; or stop the SPU: nobody waits for it then"
+    )
+
+
 def replaced(spu_id: int, *by: int) -> Spu:
     """An SPU that drains to others."""
     spu = drained(spu_id)
