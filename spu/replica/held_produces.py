@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError
 from schemas.wire.record_requests import ProduceRequest, ProduceResponse
 
@@ -20,6 +21,8 @@ from schemas.wire.record_requests import ProduceRequest, ProduceResponse
 HOLD_MS: Final = 1_000
 #: How many bytes of batches wait on one SPU.
 MAX_HELD_BYTES: Final = 64 << 20
+
+_log = get_logger(__name__)
 
 Answer = Callable[[ProduceResponse | RunnelError], None]
 
@@ -85,6 +88,11 @@ class HeldProduce:
             self._waiter = produce(self._request, memoryview(batch), answer)
         except RunnelError as error:
             answer(error)
+        except Exception as error:
+            # The others, and whoever carries on the replica, have nothing to do with it. The batch
+            # may be in the log, so that its producer must not write it elsewhere.
+            _log.error("a produce request that waited failed", exc_info=error)
+            answer(RunnelError(f"the SPU ran into a bug: {error!r}; see its log"))
 
     def refuse(self, error: RunnelError | None = None) -> None:
         """Answer with an error; if none is given, with the one that kept it from being begun."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from schemas.errors import FencedError, NotLeaderError, NotReadyError, RunnelError
+from schemas.errors import ErrorCode, FencedError, NotLeaderError, NotReadyError, RunnelError
 from schemas.wire.record_requests import ProduceRequest, ProduceResponse
 from spu.replica.held_produces import Answer, HeldBytes, HeldProduce, HeldProduces
 from tests.unit.spu.builders import produce_request, until
@@ -27,7 +27,7 @@ class Waiting:
 
 @dataclass
 class Leader:
-    """Takes batches, but none that begins with an ``x``."""
+    """Takes batches, but none that begins with an ``x``; a ``?`` is a bug."""
 
     took: list[bytes] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
@@ -35,6 +35,8 @@ class Leader:
     def produce(self, request: ProduceRequest, batch: memoryview, answer: Answer) -> Waiting:
         if bytes(batch[:1]) == b"x":
             raise FencedError("no")
+        if bytes(batch[:1]) == b"?":
+            raise ValueError("odd")
         self.took.append(bytes(batch))
         self.waiting.append(Waiting())
         answer(ProduceResponse(len(self.took), 0))
@@ -69,6 +71,19 @@ async def test_given_a_release_then_all_are_carried_out_in_their_order() -> None
     assert isinstance(refused, FencedError)
     assert not held
     assert room.take(7)
+
+
+async def test_given_one_that_runs_into_a_bug_then_it_is_told_and_the_others_go_on() -> None:
+    leader, answers = Leader(), list[ProduceResponse | RunnelError]()
+    held, _ = held_of(leader)
+    for batch in (b"?", b"one"):
+        held.hold(produce_request(), memoryview(batch), answers.append, REFUSAL)
+    held.release()
+    bug, taken = answers
+    assert isinstance(bug, RunnelError)
+    assert bug.code is ErrorCode.INTERNAL
+    assert "a bug: ValueError('odd')" in str(bug)
+    assert (taken, leader.took) == (ProduceResponse(1, 0), [b"one"])
 
 
 @pytest.mark.parametrize(
