@@ -31,6 +31,7 @@ from typing import Any, Final, Self
 
 from pydantic import TypeAdapter
 
+from schemas.daemon.logs import get_logger
 from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
 from schemas.objects.topic import LogSettings, SharedLogSettings
@@ -49,6 +50,8 @@ _LOG_SETTINGS: Final = TypeAdapter[LogSettings](SharedLogSettings)
 _IDENTITY: Final = "identity.json"
 _RUN: Final = "run.json"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,10 +327,20 @@ class DataDir:
         replace_file(self.path / _IDENTITY, json.dumps(identity, indent=1).encode())
 
     def _remove_leftovers(self) -> None:
+        """Remove what a crash or a disk that could not delete has left. What cannot be removed now
+        is no reason to keep the replicas from their clients: a deletion is asked for again."""
         for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
-            shutil.rmtree(leftover)
+            try:
+                _remove_tree(leftover)
+            except OSError as error:
+                _log.error(
+                    "cannot remove what is left of a replica", path=error.filename, why=error
+                )
         for file in self.path.glob(f"*{UNFINISHED}"):
-            file.unlink()
+            try:
+                file.unlink()
+            except OSError as error:
+                _log.error("cannot remove an unfinished file", path=str(file), why=error)
 
 
 def new_storage_id() -> StorageId:
@@ -372,8 +385,15 @@ def _sync_name(path: Path) -> None:
 
 
 def _remove_tree(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    """Remove a directory, if it is there. Raises OSError, with the whole path of the file."""
+    try:
         shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # It removes files by their names in the open directory.
+        error.filename = str(path / (error.filename or ""))
+        raise
 
 
 def _lock(path: Path) -> int:

@@ -183,6 +183,28 @@ def test_given_leftovers_of_a_crash_then_open_removes_them(tmp_path: Path) -> No
     directory.close()
 
 
+def test_given_leftovers_that_cannot_be_removed_then_it_opens_and_a_deletion_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DataDir.open(tmp_path, 1, CLUSTER).close()
+    doomed = tmp_path / "partitions" / f".deleted-{UID}"
+    doomed.mkdir()
+    (doomed / "meta.json").touch()
+    (tmp_path / f"run.json.0123abcd{UNFINISHED}").write_bytes(b"half")
+
+    def refuses(path: str, *, dir_fd: int | None = None) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    with monkeypatch.context() as immutable:
+        immutable.setattr("os.unlink", refuses)
+        directory = DataDir.open(tmp_path, 1)
+        failed = directory.remove_partitions([UID])
+    assert failed[UID].filename == str(doomed / "meta.json")
+    assert directory.remove_partitions([UID]) == {}
+    assert not doomed.exists()
+    directory.close()
+
+
 def test_given_a_removal_that_a_crash_met_then_its_name_is_gone_for_good_before_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
