@@ -116,6 +116,7 @@ def _connected(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> 
             return SpuStatus(
                 resolution=SpuResolution.ONLINE,
                 reason=_joined(
+                    _undeleted(view, spu.spec.spu_id),
                     _strangers(view, spu.spec.spu_id),
                     *view.unreachable_from(spu.spec.spu_id)[:NAMED],
                     spu.spec.contradiction,
@@ -166,6 +167,16 @@ def _strangers(view: View, spu_id: int) -> str | None:
         count = _counted(of_others, "a replica that is", "replicas that are")
         said.append(f"keeps {count} on other SPUs now: {_few(sorted(of_others))}")
     return _joined(*said)
+
+
+def _undeleted(view: View, spu_id: int) -> str | None:
+    """Replicas that an SPU was asked to delete, and could not."""
+    session = view.sessions.get(spu_id)
+    if session is None or not session.undeleted:
+        return None
+    why = next(iter(session.undeleted.values()))
+    count = _counted(list(session.undeleted), "a replica", "replicas")
+    return f"cannot delete {count} that it is not to hold any more: {why}"
 
 
 def _counted(found: list[str], one: str, several: str) -> str:

@@ -61,6 +61,7 @@ MINE = partition_of("a", 0, (1, 2))
 GOING = partition_of("b", 0, (1,), deleting=True)
 FOREIGN = partition_of("c", 0, (2,))
 GONE_TOO = partition_of("gone", 1, (1,))
+UNDELETED = "cannot delete a replica that it is not to hold any more: meta.json: busy"
 STRANGERS = (
     f"keeps 2 replicas that belong to no partition: {', '.join(sorted((GONE.uid, GONE_TOO.uid)))}"
 )
@@ -121,6 +122,11 @@ STRANGERS = (
             view_of(ONLINE, sessions=[session_of(1, report_of(GONE), report_of(GONE_TOO))]),
             (becomes(ONLINE, SpuResolution.ONLINE, STRANGERS),),
             id="given-replicas-of-no-partition-then-the-reason-names-them",
+        ),
+        pytest.param(
+            view_of(ONLINE, sessions=[session_of(1, undeleted={GONE.uid: "meta.json: busy"})]),
+            (becomes(ONLINE, SpuResolution.ONLINE, UNDELETED),),
+            id="given-a-replica-that-it-cannot-delete-then-said-why",
         ),
         pytest.param(
             view_of(ONLINE, LED, sessions=[session_of(1, report_of(LED))]),
