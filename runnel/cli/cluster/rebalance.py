@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from runnel.cli.arguments import ScOption
 from runnel.cli.connection import administered
 from runnel.cli.progress import going_on, progress
 from runnel.cli.render import count
-from schemas.errors import DeadlineExceededError, RetryableError, RunnelError
+from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
 from schemas.objects.metadata import Metadata
 from schemas.objects.rebalance import (
     Rebalance,
@@ -50,7 +51,8 @@ def rebalance(
     wrote stay as they are. Ctrl-C ends the wait, not the moves; to end these, delete the object:
     runnel get rebalances.
     """
-    name = f"rebalance-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    # By time, since the first one by name works first; others may begin in the same second.
+    name = f"rebalance-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     wanted = Rebalance(
         metadata=Metadata(name=name),
         spec=RebalanceSpec(leaders_only=leaders, plan_only=dry_run),
@@ -87,6 +89,10 @@ def _until(
                 found = cluster.get(Rebalance.PLURAL, name)
             except RetryableError as error:
                 said = error.message
+            except NotFoundError:
+                raise NotFoundError(
+                    f"{name} was deleted: no more moves begin, and those that have begun go on"
+                ) from None
             else:
                 if not isinstance(found, Rebalance):
                     raise TypeError(found)
