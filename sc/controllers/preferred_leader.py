@@ -55,15 +55,14 @@ def elect_now(view: View, partition: Partition, now_ms: int) -> PartitionStatus 
 
 
 def may_lead_soon(view: View, partition: Partition, now_ms: int) -> bool:
-    """Whether another SPU leads, and the preferred leader is there and may lead as soon as it is a
-    live replica, and all live replicas are online, fit and in its reach."""
+    """Whether another SPU leads, and the preferred leader may lead as soon as it is a live replica,
+    and all live replicas are online, fit and in its reach: at once, or when an SPU is back."""
     preferred = partition.spec.preferred_leader
     spu = view.store.spu(preferred)
     return (
         is_led(partition.status)
         and partition.status.leader != preferred
         and preferred in partition.spec.replicas
-        and preferred in view.sessions
         and spu is not None
         and not is_draining(view.store, spu)
         and view.stops_until_ms(preferred) <= now_ms

@@ -4,7 +4,7 @@ What is to move follows from where replicas are, so nothing is stored of a plan:
 goes on, and an SPU that comes or goes in between changes what is left. Moves go in rounds: as many
 as may move at once (`budget`), and when all of them have ended, the next are planned. Elections of
 leaders go the same way, and it is done when the leaders of the last round lead, or have not for
-`TAKE_OVER_MS`; so long preferred leaders are waited for, too, that are there and may not lead yet.
+`TAKE_OVER_MS`; so long preferred leaders are waited for, too, that may not lead yet.
 One rebalance works at a time, the first by name.
 
 Partitions stay where they are whose rows a topic's owner wrote, that have no leader, or that move

@@ -456,14 +456,20 @@ def test_given_an_election_meanwhile_then_others_are_waited_for_if_a_leader_move
     assert status_in(reconcile(view, KEY, NOW + TAKE_OVER_MS)).resolution is found
 
 
-@pytest.mark.parametrize("why", ["away", "stops", "drains"])
+def test_given_a_preferred_leader_that_was_lost_a_moment_ago_then_it_is_waited_for() -> None:
+    view = waiting(LOST, online=(1,))
+    view.store.put(spu_of(2))
+    assert status_in(reconcile(view, KEY, NOW)).resolution is RebalanceResolution.MOVING
+    ended = status_in(reconcile(view, KEY, NOW + TAKE_OVER_MS))
+    assert ended.resolution is RebalanceResolution.DONE
+
+
+@pytest.mark.parametrize("why", ["stops", "drains"])
 def test_given_a_preferred_leader_that_is_to_lead_nothing_then_it_is_not_waited_for(
     why: str,
 ) -> None:
-    view = waiting(LOST, online=(1,) if why == "away" else (1, 2))
-    if why == "away":
-        view.store.put(spu_of(2))
-    elif why == "stops":
+    view = waiting(LOST)
+    if why == "stops":
         view.sessions[2].stops_ms = NOW
     elif why == "drains":
         spu = spu_of(2, revision=2)
