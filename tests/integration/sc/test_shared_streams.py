@@ -18,8 +18,8 @@ from schemas.control.messages import LoadReport, ReplicaRole
 from schemas.objects.partition import Partition
 from schemas.objects.stream import Stream, StreamState
 from tests.integration.sc.conftest import manifest
+from tests.integration.sc.linked_spu import LinkedSpu
 from tests.integration.sc.several import RunningNode, leader_of, others, running_node
-from tests.integration.sc.test_several_controllers import LinkedSpu
 from tests.polling import eventually
 from tests.unit.sc.builders import SC
 
