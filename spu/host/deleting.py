@@ -90,22 +90,21 @@ class Deleter:
         """
         uid, directory = tombstone.uid, self._held.directory
         unreadable = self._held.unreadable[uid]
-        if tombstone.storage_id not in (None, unreadable.storage_id):
-            raise StorageFailedError(
-                f"{unreadable.reason}; so nobody knows whether storage {tombstone.storage_id} is"
-                " there; move the directory away, and restart the SPU"
-            )
-        place = directory.partition_path(uid)
-        if place.exists():
+        if directory.partition_path(uid).exists():
+            if tombstone.storage_id not in (None, unreadable.storage_id):
+                raise StorageFailedError(
+                    f"{unreadable.reason}; so nobody knows whether storage {tombstone.storage_id}"
+                    " is there; move the directory away"
+                )
             place = await self._held.on_disk(directory.set_aside, uid, time.time_ns() // 1000)
+            _log.error(
+                "set aside a directory that cannot be read, of a deleted replica",
+                partition=uid,
+                path=str(place),
+                reason=unreadable.reason,
+            )
         del self._held.unreadable[uid]
         await self._held.record(JournalChange(removed=(uid,)))
-        _log.error(
-            "set aside a directory that cannot be read, of a deleted replica",
-            partition=uid,
-            path=str(place),
-            reason=unreadable.reason,
-        )
 
     async def _delete(self, uids: set[PartitionUid]) -> dict[PartitionUid, StorageFailedError]:
         """Delete directories, then journal entries; returns the errors of those that failed.

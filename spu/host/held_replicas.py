@@ -41,7 +41,8 @@ class HeldReplicas:
     ) -> None:
         self.spu_id = spu_id
         self.replicas: dict[PartitionUid, Replica] = {}
-        #: Directories whose meta cannot be read: reported as unfit, never touched.
+        #: Directories whose meta cannot be read: reported as unfit; they may be set aside, and
+        #: are never deleted.
         self.unreadable: dict[PartitionUid, ReplicaReport] = {}
         self.context: ReplicaContext | None = None
         self._path = path

@@ -286,6 +286,10 @@ class DataDir:
             path = parent / f"{_LEFTOVER}deleted-{uid}"
             try:
                 _remove_tree(path)
+            except OSError as error:
+                failed[uid] = error
+                path = _beside(path)
+            try:
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(parent / uid, path)
                 doomed[uid] = path
@@ -307,7 +311,11 @@ class DataDir:
 
     def _create_partition(self, meta: PartitionMeta) -> None:
         unfinished = self.path / "partitions" / f"{_LEFTOVER}new-{meta.uid}"
-        _remove_tree(unfinished)
+        try:
+            _remove_tree(unfinished)
+        except OSError:
+            # `_remove_leftovers` tries again at the next start.
+            unfinished = _beside(unfinished)
         try:
             unfinished.mkdir(mode=0o700)
             # Its name is made durable with that of the checkpoint.
@@ -328,7 +336,7 @@ class DataDir:
 
     def _remove_leftovers(self) -> None:
         """Remove what a crash or a disk that could not delete has left. What cannot be removed now
-        is no reason to keep the replicas from their clients: a deletion is asked for again."""
+        is no reason to keep the replicas from their clients."""
         for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
             try:
                 _remove_tree(leftover)
@@ -392,8 +400,14 @@ def _remove_tree(path: Path) -> None:
         return
     except OSError as error:
         # It removes files by their names in the open directory.
-        error.filename = str(path / (error.filename or ""))
+        if error.filename != str(path):
+            error.filename = str(path / Path(error.filename or "").name)
         raise
+
+
+def _beside(path: Path) -> Path:
+    """Another name for what cannot have that of a directory which the disk does not remove."""
+    return path.with_name(f"{path.name}-{uuid.uuid4().hex[:8]}")
 
 
 def _lock(path: Path) -> int:

@@ -187,9 +187,10 @@ def test_given_leftovers_that_cannot_be_removed_then_it_opens_and_a_deletion_nam
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     DataDir.open(tmp_path, 1, CLUSTER).close()
-    doomed = tmp_path / "partitions" / f".deleted-{UID}"
-    doomed.mkdir()
-    (doomed / "meta.json").touch()
+    doomed, unfinished = (tmp_path / "partitions" / f".{how}-{UID}" for how in ("deleted", "new"))
+    for leftover in (doomed, unfinished):
+        leftover.mkdir()
+        (leftover / "meta.json").touch()
     (tmp_path / f"run.json.0123abcd{UNFINISHED}").write_bytes(b"half")
 
     def refuses(path: str, *, dir_fd: int | None = None) -> None:
@@ -198,11 +199,18 @@ def test_given_leftovers_that_cannot_be_removed_then_it_opens_and_a_deletion_nam
     with monkeypatch.context() as immutable:
         immutable.setattr("os.unlink", refuses)
         directory = DataDir.open(tmp_path, 1)
+        meta = directory.new_meta(UID, "o", "o", 0, LogSettings())
         failed = directory.remove_partitions([UID])
+        # What comes to have the same names is made and deleted all the same.
+        assert directory.create_partitions([meta]).failed == {}
+        assert set(directory.remove_partitions([UID])) == {UID}
+        assert not directory.partition_path(UID).exists()
     assert failed[UID].filename == str(doomed / "meta.json")
     assert directory.remove_partitions([UID]) == {}
     assert not doomed.exists()
     directory.close()
+    DataDir.open(tmp_path, 1).close()
+    assert list((tmp_path / "partitions").iterdir()) == []
 
 
 def test_given_a_removal_that_a_crash_met_then_its_name_is_gone_for_good_before_its_files(
