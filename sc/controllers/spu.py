@@ -111,7 +111,10 @@ def _connected(view: View, spu: Spu, draining: Draining | None, now_ms: int) -> 
     current = spu.status.resolution
     match view.liveness(spu.spec.spu_id, now_ms):
         case Liveness.ONLINE if draining is not None:
-            resolution, reason = SpuResolution.DRAINING, _strangers(view, spu.spec.spu_id)
+            resolution = SpuResolution.DRAINING
+            # At the end of a drain its own reason says that.
+            undeleted = _undeleted(view, spu.spec.spu_id) if draining.left else None
+            reason = _joined(undeleted, _strangers(view, spu.spec.spu_id))
         case Liveness.ONLINE:
             return SpuStatus(
                 resolution=SpuResolution.ONLINE,

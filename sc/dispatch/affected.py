@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sc.controllers.actions import Key
 from sc.controllers.membership import segments
+from sc.controllers.membership.rebalance import LEADERS_WAIT
 from sc.controllers.spu_group import is_draining, leaving
 from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.objects.partition import (
@@ -129,6 +130,14 @@ def _movers(store: LocalStore) -> Iterator[Key]:
     yield from _rebalances(store, RebalanceResolution.PENDING, RebalanceResolution.MOVING)
 
 
+def _moving_rebalances(store: LocalStore) -> Iterator[Key]:
+    """Those that may go on when a partition has changed."""
+    for rebalance in store.objects(Rebalance):
+        status = rebalance.status
+        if status.resolution is RebalanceResolution.MOVING and status.reason != LEADERS_WAIT:
+            yield Key("Rebalance", rebalance.name)
+
+
 def _rebalances(store: LocalStore, *resolutions: RebalanceResolution) -> Iterator[Key]:
     for rebalance in store.objects(Rebalance):
         if rebalance.status.resolution in resolutions:
@@ -230,7 +239,7 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         is_led(old.status) != is_led(new.status)
         or has_lost_leader(old.status) != has_lost_leader(new.status)
     ):
-        yield from _rebalances(store, RebalanceResolution.MOVING)
+        yield from _moving_rebalances(store)
         for spu_id in new.spec.holders:
             if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
                 yield Key("Spu", spu.name)
@@ -240,7 +249,7 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         # It is not waited for any more. A topic that goes may have thousands: only those wake a
         # rebalance that it waits for.
         if is_taking_over(old.status):
-            yield from _rebalances(store, RebalanceResolution.MOVING)
+            yield from _moving_rebalances(store)
         if old.spec.owner.kind == "Stream" and store.is_moving(old.spec.owner):
             yield Key(segments.KIND, old.spec.owner.name)
 

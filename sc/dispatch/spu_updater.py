@@ -36,7 +36,7 @@ from schemas.control.messages import (
     Tombstone,
 )
 from schemas.daemon.logs import get_logger
-from schemas.errors import RunnelError, UnreachableError
+from schemas.errors import RunnelError, StorageFailedError, UnreachableError
 
 RETRY_S = 1.0
 #: The longest time for which deletions are held back that an SPU refused again and again.
@@ -64,7 +64,8 @@ class Outbox:
     assignments: dict[str, Assignment] = field(default_factory=dict)
     leads: dict[str, Lead] = field(default_factory=dict)
     deletes: dict[str, Tombstone] = field(default_factory=dict)
-    #: Why the SPU could not delete replicas, by uid: nothing is sent of them for now.
+    #: Why the disk of the SPU could not delete replicas, by uid; empty if it is not known that the
+    #: disk is the reason. Nothing more is asked for of them for now.
     held_back: dict[str, str] = field(default_factory=dict)
     #: None if the SPU has not asked; an empty answer is an answer, too.
     peers: dict[int, Peer] | None = None
@@ -248,7 +249,8 @@ class SpuUpdater:
                         _log_refusal(spu_id, message, error)
                         if isinstance(message, DeleteReplicas):
                             # Nobody is to wait for a disk that cannot delete.
-                            self._hold_back(spu_id, outbox, message, str(error), pause)
+                            why = str(error) if isinstance(error, StorageFailedError) else ""
+                            self._hold_back(spu_id, outbox, message, why, pause)
                             outbox.sent()
                         else:
                             await asyncio.sleep(RETRY_S)
@@ -256,7 +258,7 @@ class SpuUpdater:
                             self._on_refused(spu_id)
                         continue
                 outbox.sent()
-                if isinstance(message, DeleteReplicas):
+                if isinstance(message, DeleteReplicas) and not outbox.held_back:
                     pause.reset()
                 elif isinstance(message, AssignPartitions) and message.complete:
                     self._on_complete(spu_id, generation)
@@ -275,7 +277,8 @@ class SpuUpdater:
         undeleted, outbox.held_back = outbox.held_back, {}
         sender = self._senders.get(spu_id)
         if sender is not None and sender.outbox is outbox:
-            self._on_undeleted(spu_id, sender.generation, undeleted)
+            reasons = {uid: why for uid, why in undeleted.items() if why}
+            self._on_undeleted(spu_id, sender.generation, reasons)
 
 
 def _log_refusal(spu_id: int, message: Message, error: Exception) -> None:

@@ -56,7 +56,9 @@ ENDS_MS = 600_000
 class Suspicions:
     """The suspect SPUs, what they were suspected of before, and how punctual the SC is."""
 
-    #: The last time at which a session opened or ended, or the SC lagged; None before the first.
+    #: The last time at which a session opened or ended; None before the first.
+    came_or_went_ms: int | None = field(default=None, init=False)
+    #: The same, or at which the SC lagged.
     changed_ms: int | None = field(default=None, init=False)
     #: The last time at which the SC looked at its clock.
     observed_ms: int = field(default=0, init=False)
@@ -111,7 +113,7 @@ class Suspicions:
 
     def opened(self, spu_id: int, now_ms: int) -> frozenset[int]:
         """An SPU has a session. Gives the other SPUs whose time starts again for that."""
-        self.changed_ms = now_ms
+        self.came_or_went_ms = self.changed_ms = now_ms
         self._until_ms.pop(spu_id, None)
         self._gone.discard(spu_id)
         if self._connected:
@@ -137,7 +139,7 @@ class Suspicions:
         ``quiet``: of the other SPUs with a session, how many have not been heard for a while.
         """
         self.observe(now_ms)
-        self.changed_ms = now_ms
+        self.came_or_went_ms = self.changed_ms = now_ms
         if (first_ms := self._ended_ms.get(spu_id)) is None or now_ms >= first_ms + ENDS_MS:
             self._ended_ms[spu_id] = now_ms
         connected = len(self._connected)

@@ -54,6 +54,9 @@ DONE: Final = RebalanceResolution.DONE
 _ENDED = (DONE, RebalanceResolution.PLANNED)
 #: The reason while leaders that were elected take over.
 _LEADERS_MOVE: Final = "leaders move"
+#: The reason while nothing moves. It looks by itself then: when an SPU is lost, thousands of
+#: partitions change, and each look is at all of them.
+LEADERS_WAIT: Final = "preferred leaders wait until they may lead"
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
@@ -302,8 +305,7 @@ def _none_may_lead(view: View, rebalance: Rebalance, now_ms: int) -> tuple[Actio
     if since_ms is None or now_ms >= (until_ms := since_ms + TAKE_OVER_MS):
         return _set(rebalance, DONE, _balanced(view))
     wake = WakeAt(Key("Rebalance", rebalance.name), min(until_ms, now_ms + LOOK_MS))
-    reason = "preferred leaders wait until they may lead"
-    return (wake, *_set(rebalance, RebalanceResolution.MOVING, reason, waiting))
+    return (wake, *_set(rebalance, RebalanceResolution.MOVING, LEADERS_WAIT, waiting))
 
 
 def _changed_ms(view: View) -> int | None:
@@ -314,8 +316,8 @@ def _changed_ms(view: View) -> int | None:
     first = view.next_term(0)
     elections = view.preferred_elections.by_partition.values()
     times = [at_ms for at_ms, _, term in elections if term > first]
-    if view.suspicions.changed_ms is not None:
-        times.append(view.suspicions.changed_ms)
+    if view.suspicions.came_or_went_ms is not None:
+        times.append(view.suspicions.came_or_went_ms)
     return max(times, default=None)
 
 

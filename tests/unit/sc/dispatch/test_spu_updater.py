@@ -501,6 +501,15 @@ async def test_given_deletions_are_refused_again_then_the_pauses_grow_until_one_
     assert script.refused == []
 
 
+async def test_given_deletions_that_are_not_answered_then_the_disk_is_not_said_to_refuse(
+    script: Script,
+) -> None:
+    script.updater.opened(1, 7)
+    script.failures = [DeadlineExceededError("no answer within 30 s")]
+    script.updater.carry_out(SendDelete(1, (grave(),)))
+    await eventually(lambda: script.undeleted == [(1, 7, {})])
+
+
 async def test_given_another_session_then_nobody_looks_again_for_the_earlier_one(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

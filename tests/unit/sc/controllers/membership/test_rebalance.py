@@ -17,6 +17,7 @@ from sc.controllers.actions import (
 )
 from sc.controllers.membership.rebalance import (
     LEADERS_AT_ONCE,
+    LEADERS_WAIT,
     LOOK_MS,
     TAKE_OVER_MS,
     reconcile,
@@ -280,6 +281,15 @@ def test_given_a_partition_that_is_deleted_then_the_rebalance_that_waits_for_it_
         assert (KEY in affected_keys(change, view.store)) is wakes
 
 
+def test_given_one_that_looks_each_second_then_no_partition_has_it_look_as_well() -> None:
+    """Where an SPU is lost thousands of partitions change, and each look is at all of them."""
+    moving = rebalance(RebalanceResolution.MOVING)
+    waits = moving.with_status(moving.status.model_copy(update={"reason": LEADERS_WAIT}))
+    change = ObjectChanged(taking_over(0, 2, 1), led(0, 2, 1, leader=1))
+    for found, wakes in (moving, True), (waits, False):
+        assert (KEY in affected_keys(change, seen(found).store)) is wakes
+
+
 def test_given_all_is_even_then_done_and_nothing_more() -> None:
     view = seen(rebalance(), led(0, 1, 2), led(1, 2, 1))
     status = status_in(reconcile(view, KEY, NOW))
@@ -429,7 +439,9 @@ def test_given_preferred_leaders_that_may_not_lead_yet_then_not_done(astray: Par
     status = status_in((written,))
     assert (status.resolution, status.left) == (RebalanceResolution.MOVING, 1)
     assert status.reason == "preferred leaders wait until they may lead"
-    # Nobody waits for ever.
+    # Nobody waits for ever, also if the SC lags meanwhile.
+    view.suspicions.tick(NOW)
+    view.suspicions.tick(NOW + 5_000)
     ends_ms = NOW + TAKE_OVER_MS
     assert reconcile(view, KEY, ends_ms - 1)[0] == WakeAt(KEY, ends_ms)
     assert status_in(reconcile(view, KEY, ends_ms)).resolution is RebalanceResolution.DONE
