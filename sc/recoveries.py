@@ -123,7 +123,7 @@ class Recoveries:
                     await self._find_lost()
                 except RetryableError as error:
                     log.warning("the leadership cannot be read", why=error.message)
-                    asyncio.get_running_loop().call_later(_AGAIN_S, self._elected.set)
+                    self._look_again_soon()
                 view = self._view
                 if view.recovering and not view.store.elected_before(view.incarnation):
                     await self._end()
@@ -131,6 +131,9 @@ class Recoveries:
                 async with asyncio.timeout(look_again_s):
                     await self._elected.wait()
             self._elected.clear()
+
+    def _look_again_soon(self) -> None:
+        asyncio.get_running_loop().call_later(_AGAIN_S, self._elected.set)
 
     async def _divergence(self, hello: Hello) -> Divergence | None:
         revision = await self._kv.revision()
@@ -187,6 +190,7 @@ class Recoveries:
             self.leadership = await end_recovery(self._kv, self._keys, self.leadership)
         except (RetryableError, StorageFailedError) as error:
             log.warning("the recovery cannot be ended yet", why=error.message)
+            self._look_again_soon()
             return
         self._view.recovering = False
         log.warning("the cluster has recovered", incarnation=self._view.incarnation)

@@ -17,18 +17,22 @@ from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
 
 
-async def test_given_the_answer_to_begin_recovery_is_lost_then_the_sc_goes_on_in_it(
+async def test_given_an_answer_in_a_recovery_is_lost_then_the_sc_goes_on_and_ends_it(
     kv: KV, sc: RunningSc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody asks for the recovery again: the SPU that made the SC begin it never returns."""
     commit, key = kv.txn, sc.controller.keys.identity
+    lost = 0
+    monkeypatch.setattr("sc.recoveries._AGAIN_S", 0.05)
 
     async def lose_answer(
         compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()
     ) -> TxnResult:
+        nonlocal lost
         result = await commit(compares, success, failure)
-        if any(isinstance(op, Put) and op.key == key for op in success):
-            monkeypatch.setattr(kv, "txn", commit)
+        # That to its beginning, and the first two to its end.
+        if lost < 3 and any(isinstance(op, Put) and op.key == key for op in success):
+            lost += 1
             raise DeadlineExceededError("no answer")
         return result
 
@@ -40,6 +44,7 @@ async def test_given_the_answer_to_begin_recovery_is_lost_then_the_sc_goes_on_in
         await controller.recoveries._begin(Divergence(1, "it has seen more", 1), "sc")
     await eventually(lambda: controller.view.incarnation == 1)
     await eventually(lambda: not controller.view.recovering)
+    assert lost == 3
     await created(sc, "Topic", "after", {"partitions": 1})
     await sc.until("topics", "after", "insufficientResources")
     assert controller.leadership.identity.recovery is not None
