@@ -240,9 +240,7 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         or has_lost_leader(old.status) != has_lost_leader(new.status)
     ):
         yield from _moving_rebalances(store)
-        for spu_id in new.spec.holders:
-            if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
-                yield Key("Spu", spu.name)
+        yield from _draining_holders(new, store)
         if store.is_moving(owner := new.spec.owner):
             yield Key("Topic" if owner.kind == "Topic" else segments.KIND, owner.name)
     elif not isinstance(new, Partition) or new.deleting != old.deleting:
@@ -250,8 +248,17 @@ def _after_move(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
         # rebalance that it waits for.
         if is_taking_over(old.status):
             yield from _moving_rebalances(store)
+        if isinstance(new, Partition):
+            # It is in the way of no drain any more; `_those_that_empty` sees it go.
+            yield from _draining_holders(new, store)
         if old.spec.owner.kind == "Stream" and store.is_moving(old.spec.owner):
             yield Key(segments.KIND, old.spec.owner.name)
+
+
+def _draining_holders(partition: Partition, store: LocalStore) -> Iterator[Key]:
+    for spu_id in partition.spec.holders:
+        if (spu := store.spu(spu_id)) is not None and is_draining(store, spu):
+            yield Key("Spu", spu.name)
 
 
 def _those_that_empty(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:

@@ -527,3 +527,17 @@ def test_given_a_move_and_an_spu_that_drains(
     change = ObjectChanged(shared(1, 2, joining=joining), shared(*after, joining=joining))
     store = store_of(PLACED, drains if draining else spu)
     assert (Key("Spu", spu.name) in set(affected_keys(change, store))) is wakes
+
+
+@pytest.mark.parametrize("draining", [True, False])
+def test_given_a_partition_that_is_to_be_deleted_then_who_drains_looks_again(
+    draining: bool,
+) -> None:
+    """It may have been in the way, because it has no leader, for example."""
+    spu, partition = spu_of(2), shared(1, 2)
+    drains = spu.model_copy(update={"spec": spu.spec.model_copy(update={"drain": True})})
+    marked = partition.with_metadata(deletion_timestamp=DELETED_AT)
+    found = set(
+        affected_keys(ObjectChanged(partition, marked), store_of(drains if draining else spu))
+    )
+    assert (Key("Spu", spu.name) in found) is draining
