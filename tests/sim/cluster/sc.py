@@ -427,7 +427,7 @@ class SimSc:
         session = Session(self.world, self, spu, generation, hello.instance)
         self.sessions[spu] = session
         self._outboxes[spu] = Outbox(self.leadership.stamp)
-        self.world.clock.after(self.world.network.delay_us(), self._welcome, session, attempt)
+        session.welcome(self._welcome, attempt)
         self.world.heard(spu, hello.replicas)
         self._dispatcher.opened(generation, hello)
 

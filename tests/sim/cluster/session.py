@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas.control.messages import Message
 from schemas.control.session_end import SessionEnd
+from tests.sim.cluster.clock import Call
 from tests.sim.cluster.network import SC
 
 if TYPE_CHECKING:
@@ -43,12 +44,21 @@ class Session:
 
     def to_spu(self, message: Message) -> None:
         """The SC sends a request."""
+        self._reaches_spu(self._at_spu, message)
+
+    def welcome(self, call: Call, attempt: int) -> None:
+        """The SC sends its welcome, before any request: ``call`` is called when it arrives."""
+        self._reaches_spu(call, self, attempt)
+
+    def _reaches_spu(self, call: Call, *args: Any) -> None:
         self._to_spu_us = max(self._to_spu_us, self._world.clock.now_us + self._delay_us())
-        self._world.clock.at(self._to_spu_us, self._at_spu, message)
+        self._world.clock.at(self._to_spu_us, call, *args)
 
     def _at_spu(self, message: Message) -> None:
-        if self.open_at_spu and (SC, self.spu) not in self._world.network.blocked:
-            self._world.spus[self.spu].handle(self, message)
+        spu = self._world.spus[self.spu]
+        # A connection that the SPU has given up reads no request: it has not read its welcome.
+        if spu.session is self and (SC, self.spu) not in self._world.network.blocked:
+            spu.handle(self, message)
 
     def reply(self, message: Message, error: bool) -> None:
         """The SPU has done what it was asked, or refuses."""
