@@ -24,6 +24,7 @@ from runnel.net.address import Address, parse_addresses
 from runnel.utf8 import as_utf8
 from schemas.errors import (
     DeadlineExceededError,
+    InvalidRequestError,
     NotReadyError,
     RunnelError,
     UnreachableError,
@@ -299,6 +300,8 @@ def object_path(cls: type[Object], name: str, below: str = "") -> str:
     scope, slash, rest = full_name(cls, name).partition("/")
     parts = (scope, rest) if slash and cls in SCOPED else (name,)
     what = f"name of a {cls.kind_name().lower()}"
+    if not all(parts):
+        raise InvalidRequestError(f"{what}: {name!r} is empty, or a part of it is")
     named = (quote(as_utf8(what, part), safe="") for part in parts)
     path = "/".join((cls.PLURAL, *named))
     return f"/v1/{path}" + (f"/{below}" if below else "")

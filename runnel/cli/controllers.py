@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from typing import Final
+from urllib.parse import urlencode
 
 from runnel.admin.calls import understood
 from runnel.admin.one_shot import OneShotCalls
@@ -13,7 +14,7 @@ from runnel.cli.connection import who
 from runnel.cli.render import Output, age, print_rows
 from runnel.contexts import default_sc
 from schemas.control.controllers import ControllerRole, ControllersAnswer
-from schemas.errors import DeadlineExceededError, InvalidRequestError
+from schemas.errors import DeadlineExceededError, InvalidRequestError, NotReadyError
 
 PATH: Final = "/v1/controllers"
 _HEADINGS: Final = ("NAME", "ROLE", "PUBLIC", "PRIVATE", "BUCKETS", "VERSION", "AGE")
@@ -45,21 +46,36 @@ def print_controllers(form: object, sc: str | None) -> None:
 
 
 def step_down(sc: str | None) -> None:
-    """Have the leader step down, and wait until another one leads."""
+    """Have the SC that leads now step down, and wait until another one leads."""
     calls = _calls(sc)
     before = _leader(_ask(calls))
-    calls.call("POST", f"{PATH}/step-down")
+    if before is None:
+        raise NotReadyError(
+            "no SC leads at the moment, so none can step down; why: runnel cluster check"
+        )
+    _ask_to_step_down(calls, before)
     deadline = time.monotonic() + ELECTION_S
     while time.monotonic() < deadline:
         now = _leader(_ask(calls))
         if now is not None and now != before:
-            print(f"{now} leads now; {before} stands by")
+            print(f"{now} leads now; {before} does not lead any more")
             return
         time.sleep(LOOK_S)
     raise DeadlineExceededError(
         f"{before} has stepped down, and no other SC leads after {ELECTION_S:g} s; see:"
         " runnel get controllers"
     )
+
+
+def _ask_to_step_down(calls: OneShotCalls, leader: str) -> None:
+    """Have one SC step down. Another one that leads by the time that it is asked, because the first
+    one is gone, leads on."""
+    path = f"{PATH}/step-down"
+    try:
+        calls.call("POST", f"{path}?{urlencode({'leader': leader})}", repeatable=True)
+    except InvalidRequestError:
+        # An older SC, which cannot be told whom this means.
+        calls.call("POST", path)
 
 
 def _calls(sc: str | None) -> OneShotCalls:

@@ -115,8 +115,10 @@ class ClusterDaemons:
             return plan
         if plan.spus < before.spus:
             raise ConflictError(
-                f"the cluster in {self.data_dir} has {before.spus} SPUs with data; starting"
-                f" {plan.spus} would leave partitions without their leader"
+                f"the cluster in {self.data_dir} had {before.spus} SPUs when it was started last,"
+                f" and starting {plan.spus} could leave partitions without their leader; start it"
+                " without --spus, then have the last SPUs give their replicas away:"
+                f" runnel scale spugroup {SPU_GROUP} --replicas {plan.spus}"
             )
         if plan.kv != before.kv:
             raise ConflictError(

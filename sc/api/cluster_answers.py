@@ -53,7 +53,7 @@ class Office(Protocol):
     def controllers(self) -> ControllersAnswer:
         """The SCs that run."""
 
-    def step_down(self) -> None:
+    def step_down(self, leader: str | None) -> None:
         """Let another SC lead. Raises ConflictError."""
 
 
@@ -169,9 +169,10 @@ class ClusterAnswers:
     ) -> web.Response:
         return as_json(self._office.controllers().model_dump(mode="json", by_alias=True))
 
-    async def _step_down(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
-        log.info("asked to step down", by=read_by(request.headers.get(BY_HEADER), request.remote))
-        self._office.step_down()
+    async def _step_down(self, request: web.Request, _route: Route, query: Query) -> web.Response:
+        by, leader = read_by(request.headers.get(BY_HEADER), request.remote), query.text("leader")
+        log.info("asked to step down", by=by, leader=leader)
+        self._office.step_down(leader)
         return as_json(self._office.controllers().model_dump(mode="json", by_alias=True))
 
     async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:

@@ -221,6 +221,10 @@ _EPOCHS_LIMIT = Parameter(
     high=MAX_EPOCHS,
 )
 _AFTER_TOPIC = Parameter("continue", "The `next` of the previous page.")
+_LEADER = Parameter(
+    "leader",
+    "The name of the SC that is to step down. If another one leads by then, nothing changes.",
+)
 _KINDS = Parameter(
     "kinds",
     f"What to send, joined by commas: {', '.join(cls.PLURAL for cls in KINDS)}, and {STATISTICS},"
@@ -265,6 +269,7 @@ def routes() -> tuple[Route, ...]:
             "/v1/controllers/step-down",
             Operation.STEP_DOWN,
             "Have the SC that leads let another one lead",
+            query=(_LEADER,),
             errors=(409, 503, 504),
         ),
         Route("GET", "/v1/schemas", Operation.SCHEMAS, "JSON Schema of every kind"),

@@ -36,16 +36,17 @@ class LocalOffice:
         answer = ControllerAnswer.of(self.me, ControllerRole.LEADER, self._buckets)
         return ControllersAnswer(items=(answer,), asked=self.me.name)
 
-    def step_down(self) -> None:
-        """Raises ConflictError where there cannot be another SC, NotReadyError before this one
-        takes part."""
+    def step_down(self, leader: str | None = None) -> None:
+        """Let another SC lead; nothing happens if ``leader`` names another one than this. Raises
+        ConflictError where there cannot be another SC, NotReadyError before this one takes part."""
         if self.node is None:
             self._check_alone()
             raise ConflictError(
                 "this cluster keeps its objects in a file, so it has one SC, which leads; several"
                 " SCs need an etcd: runnel cluster migrate"
             )
-        self.node.step_down()
+        if leader is None or leader == self.name:
+            self.node.step_down()
 
     def _check_alone(self) -> None:
         if self._shared:

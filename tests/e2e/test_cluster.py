@@ -194,7 +194,7 @@ def test_more_spus_join_a_running_cluster_and_fewer_are_refused(runnel: Command)
     runnel("cluster", "start", "--spus", "2")
     assert [s["state"] for s in runnel.json("cluster", "status")["spus"]] == ["online", "online"]
     refused = runnel.fails("cluster", "start", "--spus", "1", code=4)
-    assert "has 2 SPUs with data" in refused
+    assert "runnel scale spugroup spu --replicas 1" in refused
 
 
 def test_port_in_use_is_named_and_nothing_is_left_running(runnel: Command) -> None:

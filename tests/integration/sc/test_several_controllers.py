@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
+from urllib.parse import quote
 
 import pytest
 
@@ -131,6 +132,24 @@ async def test_given_a_step_down_then_another_one_leads_at_once(nodes: list[Runn
     assert not leader.work.done()
     status, error = await leader.call("POST", "/v1/topics", manifest("Topic", "t", {}))
     assert status == 201, error
+
+
+async def test_given_a_step_down_of_one_that_leads_no_more_then_its_successor_leads_on(
+    nodes: list[RunningNode],
+) -> None:
+    leader = await leader_of(nodes)
+    standby, _ = others(nodes, leader)
+    await eventually(lambda: len(leader.mirror.controllers) == 3)
+    before = leader.controller
+    path = f"/v1/controllers/step-down?leader={quote(standby.name)}"
+    for asked in (leader, standby):
+        status, found = await asked.call("POST", path)
+        (leads,) = [one["name"] for one in found["items"] if one["role"] == "leader"]
+        assert (status, leads) == (200, leader.name)
+    assert leader.controller is before
+    path = f"/v1/controllers/step-down?leader={quote(leader.name)}"
+    assert (await standby.call("POST", path))[0] == 200
+    await eventually(lambda: not leader.leads)
 
 
 class StoppingSpus(Provisioner):

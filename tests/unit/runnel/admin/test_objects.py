@@ -15,6 +15,7 @@ from schemas.errors import (
     CompactedError,
     ConflictError,
     DeadlineExceededError,
+    InvalidRequestError,
     NotFoundError,
     RunnelError,
 )
@@ -58,6 +59,17 @@ async def test_patch_is_a_merge_patch(world: World) -> None:
     assert lost.value.details["by"] == "ann@desk"
     with pytest.raises(NotFoundError):
         await world.cluster.patch("topics", "views", {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "what"), [("spu", "", "spu"), ("stream", "web/", "stream")]
+)
+async def test_given_an_empty_name_then_no_other_path_is_asked_for(
+    world: World, kind: str, name: str, what: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"^name of a {what}: '{name}' is empty"):
+        await world.cluster.patch(kind, name, {})
+    assert world.sc.seen.queries == []
 
 
 async def test_who_writes_is_said(world: World) -> None:

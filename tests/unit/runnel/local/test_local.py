@@ -70,7 +70,7 @@ def test_plan_remembers_what_was_started(tmp_path: Path) -> None:
     assert (again.base_port, again.spus) == (19_000, 3)
     assert cluster.plan(4).spus == 4
     for wish, said in (
-        ({"spus": 2}, "has 3 SPUs with data"),
+        ({"spus": 2}, "had 3 SPUs when it was started last"),
         ({"kv": "etcd"}, "runnel cluster migrate --kv etcd"),
         ({"name": "two"}, "is called 'local'"),
     ):
