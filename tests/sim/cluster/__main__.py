@@ -11,10 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Final
 
-from tests.sim.cluster.mutants import MUTANTS
+from tests.sim import mutants as core
+from tests.sim.cluster.mutants import CORE, MUTANTS
 from tests.sim.cluster.world import FailureError, run
 
+BUGS: Final = {**MUTANTS, **{name: core.MUTANTS[name] for name in CORE}}
 #: How often to say how far it is.
 PROGRESS_S = 5.0
 
@@ -24,14 +27,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.cluster", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
-    parser.add_argument("--bug", choices=sorted(MUTANTS), help="a deliberate bug to look for")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="a deliberate bug to look for")
     asked = parser.parse_args(arguments)
     counts: Counter[str] = Counter()
     virtual_ms, failed = 0, []
     began = said = time.monotonic()
     for seed in range(asked.seed, asked.seed + asked.seeds):
         try:
-            with MUTANTS[asked.bug]() if asked.bug else nullcontext():
+            with BUGS[asked.bug]() if asked.bug else nullcontext():
                 result = run(seed)
         except FailureError as error:
             failed.append(seed)

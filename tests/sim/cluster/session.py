@@ -47,7 +47,8 @@ class Session:
         self._reaches_spu(self._at_spu, message)
 
     def welcome(self, call: Call, attempt: int) -> None:
-        """The SC sends its welcome, before any request: ``call`` is called when it arrives."""
+        """The SC sends its welcome, before any request: ``call`` is called when it arrives. An SPU
+        that has given up this connection by then ends it, and so reads no request."""
         self._reaches_spu(call, self, attempt)
 
     def _reaches_spu(self, call: Call, *args: Any) -> None:
@@ -55,10 +56,8 @@ class Session:
         self._world.clock.at(self._to_spu_us, call, *args)
 
     def _at_spu(self, message: Message) -> None:
-        spu = self._world.spus[self.spu]
-        # A connection that the SPU has given up reads no request: it has not read its welcome.
-        if spu.session is self and (SC, self.spu) not in self._world.network.blocked:
-            spu.handle(self, message)
+        if self.open_at_spu and (SC, self.spu) not in self._world.network.blocked:
+            self._world.spus[self.spu].handle(self, message)
 
     def reply(self, message: Message, error: bool) -> None:
         """The SPU has done what it was asked, or refuses."""
