@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -64,6 +64,8 @@ class MeasuredCluster:
     cluster: runnel.Cluster
     producer: runnel.Producer
     found_ms: list[float] = field(default_factory=list)
+    #: The same of a time in which nothing happened.
+    unhurt_ms: list[float] = field(default_factory=list)
 
     def leader(self) -> int | None:
         """The leader of the partition, if it is online and all replicas are live."""
@@ -97,7 +99,7 @@ class MeasuredCluster:
 @contextmanager
 def measured_cluster(name: str, python: str, partitions: int = 1) -> Iterator[MeasuredCluster]:
     """A cluster whose daemons run under an interpreter, until the block ends. The first SPU leads
-    all partitions, if there are several."""
+    all partitions."""
     directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
     plan = ClusterPlan(directory, base_port=free_base_port(directory, SPUS), spus=SPUS)
     (directory / "sc-0").mkdir()
@@ -136,19 +138,21 @@ def measured_cluster(name: str, python: str, partitions: int = 1) -> Iterator[Me
             )
             spu.start()
             cluster.wait("spu", f"spu-{number}", "online")
-        cluster.create(
-            {
-                "apiVersion": "runnel/v1",
-                "kind": "Topic",
-                "metadata": {"name": TOPIC},
-                "spec": {"partitions": 1, "replicationFactor": SPUS}
-                if partitions == 1
-                else {"assignment": [{"id": i, "replicas": [0, 1, 2]} for i in range(partitions)]},
-            }
-        )
+        cluster.create(topic_of([(0, 1, 2)] * partitions))
         cluster.wait("topic", TOPIC, "provisioned", timeout=_PLACED_S)
         producer = stack.enter_context(cluster.producer(TOPIC))
         yield MeasuredCluster(name, sc, spus, cluster, producer)
+
+
+def topic_of(rows: Sequence[Sequence[int]]) -> dict[str, object]:
+    """The measured topic, with the SPUs of each partition, the preferred leader first."""
+    assignment = [{"id": index, "replicas": list(row)} for index, row in enumerate(rows)]
+    return {
+        "apiVersion": "runnel/v1",
+        "kind": "Topic",
+        "metadata": {"name": TOPIC},
+        "spec": {"assignment": assignment},
+    }
 
 
 def _connected(address: str) -> runnel.Cluster:
@@ -188,7 +192,7 @@ def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
     for index in range(partitions):
         cluster.producer.send(b"before", partition=index)
     cluster.producer.flush()
-    _send_home(cluster)
+    cluster.cluster.wait("rebalance", begin_moves(cluster), "done", timeout=_PLACED_S)
     _until_all(cluster, partitions, _is_home, "led by SPU 0, with all replicas live")
     unhurt = _written(cluster, partitions, time.perf_counter())
     log_begins = cluster.sc.log.stat().st_size
@@ -220,8 +224,8 @@ def _written(cluster: MeasuredCluster, partitions: int, began: float) -> list[fl
     return sorted(acknowledged)
 
 
-def _send_home(cluster: MeasuredCluster) -> None:
-    """Have each partition led by its preferred leader."""
+def begin_moves(cluster: MeasuredCluster) -> str:
+    """Have each partition led by its preferred leader, soon; gives the name of the rebalance."""
     name = f"home-{time.time_ns()}"
     cluster.cluster.create(
         {
@@ -231,7 +235,7 @@ def _send_home(cluster: MeasuredCluster) -> None:
             "spec": {"leadersOnly": True},
         }
     )
-    cluster.cluster.wait("rebalance", name, "done", timeout=_PLACED_S)
+    return name
 
 
 def _by_the_log(log: Path, begins: int, wall: float) -> tuple[float, list[float], list[float]]:
@@ -296,15 +300,16 @@ def measure_losses(partitions: int, rounds: int) -> dict[str, dict[str, float]]:
         "the new leader leads": [at for loss in losses for at in loss.led],
         "acknowledged": [at for loss in losses for at in loss.acknowledged],
     }
-    return {name: {**quantiles(found), "max": max(found)} for name, found in parts.items() if found}
+    return {name: quantiles(found) for name, found in parts.items() if found}
 
 
 def quantiles(found_ms: list[float]) -> dict[str, float]:
-    """The measured quantiles; the highest is close to the maximum where rounds are few."""
+    """How many, the mean, the measured quantiles and the maximum."""
     ordered = sorted(found_ms)
     last = len(ordered) - 1
     found = {f"p{q}": ordered[round(q / 100 * last)] for q in _QUANTILES}
-    return {"rounds": len(ordered), "mean": statistics.fmean(ordered), **found}
+    mean = statistics.fmean(ordered)
+    return {"rounds": len(ordered), "mean": mean, **found, "max": ordered[-1]}
 
 
 def compared(
@@ -322,7 +327,13 @@ def compared(
         for number in range(rounds):
             for cluster in clusters if number % 2 else reversed(clusters):
                 measure(cluster)
-        return {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
+        found = {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
+        unhurt = {
+            f"{cluster.name}, nothing happens": quantiles(cluster.unhurt_ms)
+            for cluster in clusters
+            if cluster.unhurt_ms
+        }
+        return found | unhurt
 
 
 def main() -> None:

@@ -193,7 +193,9 @@ def assignment_of(partition: Partition) -> Assignment:
 
 def _assignments(view: View, partition: Partition) -> list[Action]:
     actions: list[Action] = []
-    for spu_id in partition.spec.holders:
+    # One that is to lead no longer is told first. What it sends to its followers after another one
+    # leads, they have to cut before they follow that one, and producers wait for as long.
+    for spu_id in sorted(partition.spec.holders, key=lambda i: not _is_leading(view, partition, i)):
         session = view.sessions.get(spu_id)
         if session is None or not session.complete:
             continue
@@ -201,6 +203,12 @@ def _assignments(view: View, partition: Partition) -> list[Action]:
         if report is None or not view.knows(report, partition):
             actions.append(SendAssignment(spu_id, assignment_for(view, partition)))
     return actions
+
+
+def _is_leading(view: View, partition: Partition, spu_id: int) -> bool:
+    """Whether an SPU leads a partition as far as it has reported."""
+    report = view.report(spu_id, partition.uid)
+    return report is not None and report.role is ReplicaRole.LEADER
 
 
 def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionStatus:

@@ -238,6 +238,7 @@ OFFLINE_LED = led(1, resolution=OFFLINE, reason="its leader, SPU 1, is offline")
 TAKING = led(1, resolution=OFFLINE, reason="SPU 1 is taking over")
 ONE_OF_TWO = "1 of 2 replicas are live, without SPU 2"
 PAIR = led(1, 2, reason=ONE_OF_TWO)
+OF_THREE = led(1, 2, 3, resolution=OFFLINE, reason="SPU 1 is taking over")
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 CHOSEN = OFFLINE_LED.with_status(
     OFFLINE_LED.status.model_copy(update={"unclean_term": OFFLINE_LED.status.term})
@@ -354,6 +355,22 @@ LED = [
         view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, assigned=False))]),
         (SendAssignment(1, assignment_of(TAKING)), SendLead(1, lead_of(TAKING))),
         id="given-leader-not-assigned-then-assigned-before-it-leads",
+    ),
+    pytest.param(
+        view_of(
+            OF_THREE,
+            *spus(1, 2, 3),
+            sessions=[
+                session_of(1, report_of(OF_THREE, revision=4)),
+                session_of(2, report_of(OF_THREE, 2, revision=4)),
+                session_of(3, report_of(OF_THREE, 3, revision=4, role=LEADER, term=7)),
+            ],
+        ),
+        (
+            *(SendAssignment(spu, assignment_of(OF_THREE)) for spu in (3, 1, 2)),
+            SendLead(1, lead_of(OF_THREE)),
+        ),
+        id="given-a-leader-that-is-to-lead-no-longer-then-it-is-told-first",
     ),
     pytest.param(
         view_of(TAKING, *spus(1), sessions=[session_of(1, LEADING)]),
