@@ -59,7 +59,7 @@ class Writing:
         """The longest time between two acknowledgements of which the second came since a moment,
         and until another."""
         pairs = itertools.pairwise(tuple(self.acknowledged))
-        return 1000 * max(b - a for a, b in pairs if since <= b <= until)
+        return 1000 * max((b - a for a, b in pairs if since <= b <= until), default=until - since)
 
 
 def move_leader(cluster: MeasuredCluster) -> None:
