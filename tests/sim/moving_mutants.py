@@ -88,8 +88,8 @@ OF_CLUSTERS: Final[dict[str, Mutant]] = {
     "who leaves is told nothing": edited(
         partition,
         "_assignments",
-        "for spu_id in partition.spec.holders:",
-        "for spu_id in partition.spec.replicas:",
+        "sorted(partition.spec.holders,",
+        "sorted(partition.spec.replicas,",
     ),
     "who leaves is sent no records": edited(
         partition,
