@@ -17,6 +17,7 @@ from tests.sim import mutants as core
 from tests.sim.cluster.mutants import CORE, MUTANTS
 from tests.sim.cluster.world import FailureError, run
 
+#: The deliberate bugs that lives can show.
 BUGS: Final = {**MUTANTS, **{name: core.MUTANTS[name] for name in CORE}}
 #: How often to say how far it is.
 PROGRESS_S = 5.0
