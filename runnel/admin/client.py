@@ -199,7 +199,8 @@ class Admin(ObjectReads):
         """Wait until an object has a resolution, or is deleted (``deleted``; gives None).
 
         ``on_state`` is called with what is missing, in words, and again when that changes.
-        A resolution counts only if it is about the object's current spec, not an earlier one.
+        A resolution counts only if it is about the object's current spec, not an earlier one, and
+        if the SC can write to its KV: what it shows of objects may be old otherwise.
         Raises DeadlineExceededError after ``timeout`` seconds, with the current state;
         NotFoundError if the object does not exist or is deleted meanwhile; InvalidRequestError for
         a resolution that the kind does not have. If the SC does not answer, asks again until the

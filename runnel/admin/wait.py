@@ -13,6 +13,7 @@ from runnel.admin.watch import Watch
 from schemas.errors import (
     DeadlineExceededError,
     NotFoundError,
+    NotReadyError,
     RetryableError,
     RunnelError,
     UnreachableError,
@@ -40,7 +41,7 @@ async def wait_for(
     `runnel.admin.states.find_resolution`."""
     label = f"{cls.kind_name().lower()} {name!r}"
     wait = _Wait(sc, random, label, wanted, timeout, on_state)
-    if wanted == WRITABLE:
+    if wanted != DELETED:
         await wait.until_the_sc_knows()
     if cls is Topic and wanted in (WRITABLE, SEALED):
         return await _topic_of(wait, name, wanted)
@@ -141,8 +142,12 @@ class _Wait:
 
     async def until_the_sc_knows(self) -> None:
         """Wait until the SC can write down what it learns: before, it says what was so."""
+        loop = asyncio.get_running_loop()
         try:
-            await self.asked("/health")
+            while (trouble := (await self.asked("/health")).get("trouble")) is not None:
+                if loop.time() >= self._deadline:
+                    raise NotReadyError(str(trouble))
+                await asyncio.sleep(max(0.0, min(_POLL_S, self._deadline - loop.time())))
         except UnreachableError as error:
             raise self.unknown(error.message) from error
         except RetryableError as error:

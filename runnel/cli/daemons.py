@@ -134,7 +134,8 @@ def spu_drain(
 
     It gets no new replicas from then on. Each replica is made anew elsewhere before it leaves. An
     SPU that is lost for good is drained in the same way, as far as other replicas are there. Ctrl-C
-    ends the wait, not the drain.
+    ends the wait, not the drain. A drain that somebody calls off ends the wait with 4, and so does
+    `--cancel` for an SPU that its group has no place for.
     """
     from runnel.cli.spu_drain import cancel as keep
     from runnel.cli.spu_drain import drain

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from runnel.cli.connection import administered
 from runnel.cli.progress import going_on, progress
-from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError
+from schemas.errors import ConflictError, DeadlineExceededError, NotFoundError, RetryableError
+from schemas.objects.metadata import Object
 from schemas.objects.spu import Spu
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+
+if TYPE_CHECKING:
+    from runnel.admin.blocking import BlockingAdmin
 
 _LOOK_S: Final = 0.5
+_KEEPS: Final = "keeps the replicas that have not moved yet, and gets new ones again"
 
 
 def drain(
     sc: str | None, name: str, *, wait: bool, timeout_s: float, to: str | None = None
 ) -> None:
     """Have an SPU drained, to the SPU ``to`` if one is named, and wait until it is. Raises
-    RunnelError; the drain goes on then."""
+    RunnelError; the drain goes on then, except for ConflictError: somebody has called it off."""
     with administered(sc) as cluster:
         targets = None
         if to is not None:
             found = cluster.get(Spu.PLURAL, to)
             targets = [found.spec.spu_id] if isinstance(found, Spu) else None
-        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": True, "drainTo": targets}})
+        asked = cluster.patch(Spu.PLURAL, name, {"spec": {"drain": True, "drainTo": targets}})
         if not wait:
             print(f"spu/{name} drains; see: runnel get spu {name}")
             return
@@ -40,6 +46,10 @@ def drain(
                 except RetryableError as error:
                     said = error.message
                 else:
+                    if _is_called_off(cluster, asked, found):
+                        raise ConflictError(
+                            f"the drain of spu {name!r} was called off: it {_KEEPS}"
+                        )
                     current = found.status.observed_generation >= found.generation
                     if isinstance(found, Spu) and current and found.status.drained:
                         print(f"spu/{name} is drained: {_what_next(found)}")
@@ -69,8 +79,43 @@ def _what_next(spu: Spu) -> str:
     )
 
 
+def _is_called_off(cluster: BlockingAdmin, asked: Object, found: Object) -> bool:
+    """Whether an SPU that was to drain is not to any more. ``found`` may be older than what was
+    ``asked``, if another SC shows it."""
+    if not isinstance(found, Spu) or found.generation <= asked.generation or found.spec.drain:
+        return False
+    return _removed_by(cluster, found) is None
+
+
 def cancel(sc: str | None, name: str) -> None:
-    """Have an SPU keep what it still has, and get replicas again. Raises RunnelError."""
+    """Have an SPU keep what it still has, and get replicas again. Raises RunnelError; ConflictError
+    if its group has no place for it, so that its replicas move all the same."""
     with administered(sc) as cluster:
-        cluster.patch(Spu.PLURAL, name, {"spec": {"drain": None, "drainTo": None}})
-    print(f"spu/{name} keeps the replicas that have not moved yet, and gets new ones again")
+        spu = cluster.patch(Spu.PLURAL, name, {"spec": {"drain": None, "drainTo": None}})
+        why = _removed_by(cluster, spu) if isinstance(spu, Spu) else None
+    if why is not None:
+        raise ConflictError(f"spu {name!r} goes on draining: {why}")
+    print(f"spu/{name} {_KEEPS}")
+
+
+def _removed_by(cluster: BlockingAdmin, spu: Spu) -> str | None:
+    """Why the group of an SPU removes it, and what ends that; None if it does not."""
+    if spu.spec.group is None:
+        return None
+    try:
+        group = cluster.get(SpuGroup.PLURAL, spu.spec.group)
+    except NotFoundError:
+        return f"SpuGroup {spu.spec.group!r} was deleted"
+    if not isinstance(group, SpuGroup):
+        return None
+    if group.deleting:
+        return f"SpuGroup {group.name!r} is being deleted, which cannot be called off"
+    spec, spu_id = group.spec, spu.spec.spu_id
+    is_invalid = group.status.resolution is SpuGroupResolution.INVALID
+    if is_invalid or spec.min_id <= spu_id <= spec.last_id:
+        return None
+    said = f"SpuGroup {group.name!r} has {spec.replicas} replicas, and no place for it"
+    if spu_id < spec.min_id:
+        return said
+    keeping = spu_id - spec.min_id + 1
+    return f"{said}; to keep it: runnel scale spugroup {group.name} --replicas {keeping}"

@@ -36,6 +36,9 @@ class Health(Model):
     role: ControllerRole = ControllerRole.LEADER
     leader: str | None = None
     """The name of the SC that leads, as far as this one knows."""
+    trouble: str | None = None
+    """Why the SC has not reached its KV for some seconds, so that what objects say of their state
+    may be old. Left out while it reaches it."""
 
 
 class DivergentSpu(Model):

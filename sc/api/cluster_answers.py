@@ -132,7 +132,8 @@ class ClusterAnswers:
                 f" {self._mirror.stale_ms / 1000:.0f} s",
                 role=role.value,
             )
-        found = Health(revision=self._mirror.store.revision, role=role, leader=leader)
+        revision = self._mirror.store.revision
+        found = Health(revision=revision, role=role, leader=leader, trouble=kv.trouble)
         return as_json(found.to_json())
 
     async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:

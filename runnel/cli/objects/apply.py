@@ -381,6 +381,7 @@ def wait(
 
     A resolution counts only if it is about the object's current spec. A partition is writable if
     it has a leader and nothing keeps it from committing; a topic, if all its partitions are.
+    While the SC cannot write to its KV, only `deleted` counts: other states may be old.
     """
     seconds = parse_timeout(timeout)
     with administered(sc) as cluster, progress(f"waiting for {kind}/{name}") as update:

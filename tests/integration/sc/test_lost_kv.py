@@ -106,6 +106,24 @@ async def test_given_the_kv_is_away_then_the_sc_says_so_and_lets_its_spus_go(
 
 
 @pytest.mark.usefixtures("impatient")
+async def test_given_the_kv_is_away_then_health_names_that_before_it_fails(
+    kv: KV, sc: RunningSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_answer() -> int:
+        raise UnreachableError("etcd 10.0.0.1:2379: connection refused")
+
+    monkeypatch.setattr("sc.api.cluster_answers.KV_AWAY_MS", 3_600_000)
+    with monkeypatch.context() as away:
+        away.setattr(kv, "revision", no_answer)
+        await eventually(lambda: sc.controller.kv_health.away_ms > 0)
+        status, health = await call(sc, "GET", "/health")
+        assert status == 200
+        assert "has not reached its KV" in health["trouble"]
+    await eventually(lambda: sc.controller.kv_health.away_ms == 0)
+    assert "trouble" not in (await call(sc, "GET", "/health"))[1]
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_given_the_kv_is_away_then_lists_come_from_the_mirror(
     kv: KV, sc: RunningSc, monkeypatch: pytest.MonkeyPatch
 ) -> None:

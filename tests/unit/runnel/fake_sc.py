@@ -60,6 +60,9 @@ class FakeSc:
         self.version = "0.1.0"
         self.cluster_uid = CLUSTER_UID
         self.ready = True
+        #: Why what it shows may be old, although it serves.
+        self.trouble: str | None = None
+        self.asked_health = 0
         #: Headers ``Warning`` of the answers to writes.
         self.warnings: list[str] = []
         self.divergent: list[dict[str, Any]] = []
@@ -310,9 +313,11 @@ class FakeSc:
         return web.json_response({"spuId": 1, "secret": "s" * 43}, status=201)
 
     async def _health(self, _request: web.Request) -> web.Response:
+        self.asked_health += 1
         if not self.ready:
             raise NotReadyError("the SC is looking at every object once")
-        return web.json_response({"status": "ok"})
+        trouble = {} if self.trouble is None else {"trouble": self.trouble}
+        return web.json_response({"status": "ok"} | trouble)
 
     async def _assignments(self, request: web.Request) -> web.Response:
         self.asked += 1
