@@ -268,6 +268,8 @@ class Startup:
             self._came = frozenset(names & online)
             if names <= online:
                 return
+            if self._came:
+                self._begin(f"waiting for {', '.join(sorted(names - online))}")
             now = time.monotonic()
             if not _is_trouble(status.reason):
                 patience = now + TROUBLE_S

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from runnel.local import starting
 from runnel.local.plan import ClusterPlan
-from runnel.local.starting import Startup, without_logs
+from runnel.local.starting import Progress, Startup, without_logs
 from runnel.local.state import ClusterState, DataDirectory
 from schemas.errors import DeadlineExceededError, RunnelError
 from schemas.objects.metadata import Metadata
@@ -29,7 +29,12 @@ def _spu(number: int, status: SpuStatus) -> Spu:
 
 
 async def _start(
-    plan: ClusterPlan, online: tuple[int, ...], trouble: str | None, *, again: bool
+    plan: ClusterPlan,
+    online: tuple[int, ...],
+    trouble: str | None,
+    *,
+    again: bool,
+    progress: Progress = lambda _: None,
 ) -> Startup:
     """Bring up a cluster with this many SPUs online, of which all are asked for."""
     group = plan.spu_group.model_copy(update={"status": SpuGroupStatus(reason=trouble)})
@@ -55,9 +60,8 @@ async def _start(
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", plan.base_port).start()
-        startup = Startup(
-            DataDirectory(plan.data_dir), plan, ClusterState.of(plan, {}), lambda _: None
-        )
+        directory = DataDirectory(plan.data_dir)
+        startup = Startup(directory, plan, ClusterState.of(plan, {}), progress)
         startup.again = again
         await asyncio.to_thread(startup.bring_up, [])
     finally:
@@ -82,6 +86,12 @@ def test_a_later_start_goes_on_without_an_spu_in_trouble(plan: ClusterPlan) -> N
 def test_a_later_start_goes_on_without_an_spu_that_is_only_late(plan: ClusterPlan) -> None:
     startup = asyncio.run(_start(plan, (0,), None, again=True))
     assert len(startup.absent) == 1
+
+
+def test_a_start_names_the_spus_that_it_still_waits_for(plan: ClusterPlan) -> None:
+    said: list[str] = []
+    asyncio.run(_start(plan, (0,), None, again=True, progress=said.append))
+    assert said.index("waiting for the SPUs") < said.index("waiting for spu-1")
 
 
 @pytest.mark.parametrize(("online", "again"), [((0,), False), ((), True)])
