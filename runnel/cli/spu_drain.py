@@ -40,13 +40,14 @@ def drain(
             while time.monotonic() < deadline:
                 try:
                     found = cluster.get(Spu.PLURAL, name)
+                    is_called_off = _is_called_off(cluster, asked, found)
                 except NotFoundError:
                     print(f"spu/{name} was drained and removed")
                     return
                 except RetryableError as error:
                     said = error.message
                 else:
-                    if _is_called_off(cluster, asked, found):
+                    if is_called_off:
                         raise ConflictError(
                             f"the drain of spu {name!r} was called off: it {_KEEPS}"
                         )

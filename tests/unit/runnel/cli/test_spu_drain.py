@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from runnel.cli import spu_drain
-from schemas.errors import ConflictError, NotFoundError
+from schemas.errors import ConflictError, NotFoundError, RunnelError, UnreachableError
 from schemas.objects.metadata import Metadata, Object
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
 from schemas.objects.spu_group import (
@@ -46,9 +46,17 @@ def group(
 
 
 class Cluster:
-    """Shows one SPU as it is after each look, the last one again and again."""
+    """Shows one SPU as it is at each look, until it is gone. Its group is not known at first if
+    ``trouble`` is given."""
 
-    def __init__(self, asked: Spu, shown: Sequence[Spu], of: SpuGroup | None) -> None:
+    def __init__(
+        self,
+        asked: Spu,
+        shown: Sequence[Spu],
+        of: SpuGroup | None,
+        trouble: RunnelError | None = None,
+    ) -> None:
+        self._trouble = trouble
         self._asked = asked
         self._shown = list(shown)
         self._group = of
@@ -58,6 +66,9 @@ class Cluster:
 
     def get(self, plural: str, name: str) -> Object:
         if plural == SpuGroup.PLURAL:
+            if self._trouble is not None:
+                trouble, self._trouble = self._trouble, None
+                raise trouble
             if self._group is None:
                 raise NotFoundError(name)
             return self._group
@@ -161,3 +172,13 @@ def test_given_a_drain_that_goes_on_then_the_wait_does_too(
 ) -> None:
     drained(monkeypatch, [shown], of)
     assert capsys.readouterr().out == "spu/spu-3 was drained and removed\n"
+
+
+def test_given_an_sc_that_is_away_for_a_moment_then_the_wait_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = [spu(3, drain=None, generation=3)] * 2
+    asked = spu(3, drain=True, generation=2)
+    serve(monkeypatch, Cluster(asked, shown, group(4), UnreachableError("no SC answers")))
+    with pytest.raises(ConflictError, match="was called off"):
+        spu_drain.drain(None, "spu-3", wait=True, timeout_s=60)
