@@ -1,7 +1,9 @@
 """The SPU's side: stay connected to the SC that leads, through restarts, refusals and elections.
 
 It knows the addresses of several SCs. It tries them in turn, the last good one first, and goes
-where a standby sends it. When all have failed it waits a moment.
+where a standby sends it. When all have failed it waits a moment. It tries one connection at a time,
+and says nothing before the SC has answered the request for it: by that the SC knows an older
+connection from a newer one.
 
 It proves to the SC that it knows the SPU's secret, if the SPU has one, and leaves an SC that proves
 wrongly that it knows the SPU's. An SC that proves nothing is of an older version, or has no secret

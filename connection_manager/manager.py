@@ -4,6 +4,12 @@ Sessions have generations, counted per SPU. When an older connection ends late, 
 generation, and so changes nothing about the newer one. The instance in a hello distinguishes two
 processes that claim the same SPU id: the second is refused while the first is connected.
 
+A hello may come late, when its SPU has given that connection up and is let in on another one: on
+its way, or while the SC checked it. What it says is older than what the SC knows by then. An SPU
+tries one connection after the other, and says nothing on any before the SC has answered its
+request. So of those on which a hello comes, what arrived later was begun later: one that arrived
+before one that was let in is refused.
+
 An SPU says who it is before it says what it holds, in a message of at most `MAX_IDENTITY_BYTES`:
 registration, the other process and the proof are looked at first. SPUs of older versions begin with
 their whole state; of a large one the SC reads only the id until it has let the SPU in.
@@ -16,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import secrets
 import time
@@ -157,9 +164,10 @@ class ClusterIdentity:
 @dataclass(slots=True)
 class _Claim:
     """The id that the other end of a connection has claimed so far, and for how long it may wait
-    there (`connection_manager.guarded_site`)."""
+    there (`connection_manager.guarded_site`). ``arrival`` counts connections as they come."""
 
     connection: GuardedConnection | None
+    arrival: int
     spu_id: int | None = None
 
     def expect(self, seconds: float) -> None:
@@ -209,6 +217,9 @@ class ConnectionManager:
         self._registered: dict[str, int] = {}
         self._connected: dict[int, _Connected] = {}
         self._generations: dict[int, int] = {}
+        self._arrivals = itertools.count(1)
+        #: Of each SPU, when its newest connection of those that were let in arrived.
+        self._newest: dict[int, int] = {}
         self._refusals: dict[int, str] = {}
         self._refused_at_s: dict[int, float] = {}
         self._closing = False
@@ -287,6 +298,7 @@ class ConnectionManager:
             if (times := self._turned_away.due(remote, event, time.monotonic())) is not None:
                 log.warning(event, remote=remote, times=times)
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
+        claim = _Claim(connection_of(request), next(self._arrivals))
         socket = web.WebSocketResponse(
             max_msg_size=_max_message_bytes(request),
             autoping=True,
@@ -297,13 +309,12 @@ class ConnectionManager:
         except ConnectionError:
             # It has gone: an SC that was stopped finds many of these.
             return web.Response(status=web.HTTPBadRequest.status_code)
-        claim = _Claim(connection_of(request))
         try:
             if socket.ws_protocol is not None:
                 hello, proof = await self._identified_hello(socket, claim)
             else:
                 hello, proof = await self._bare_hello(socket, claim), None
-            connected, welcome = await self._admit(socket, hello, proof)
+            connected, welcome = await self._admit(socket, claim, hello, proof)
         except RunnelError as error:
             self._note_refusal(claim, error, request.remote or "")
             reject = Reject(code=error.code.name, message=error.message)
@@ -381,7 +392,7 @@ class ConnectionManager:
         """The hello of an SPU that says first who it is, and the SC's proof for it."""
         who = await self._receive(socket, Identify, MAX_IDENTITY_BYTES)
         claim.spu_id = who.spu_id
-        self._refuse(who)
+        self._refuse(who, claim.arrival)
         claim.expect(HELLO_TIMEOUT_S)
         challenge = Challenge(
             cluster_uid=self._identity.cluster_uid, nonce=secrets.token_hex(_NONCE_BYTES)
@@ -432,7 +443,7 @@ class ConnectionManager:
             await self._events.authenticate(int(found[1]), None, None)
         hello = self._parse(text, Hello)
         claim.spu_id = hello.spu_id
-        self._refuse(hello)
+        self._refuse(hello, claim.arrival)
         await self._events.authenticate(hello.spu_id, None, None)
         return hello.model_copy(update={"more": None})
 
@@ -483,7 +494,7 @@ class ConnectionManager:
                 f" apply a kind: Spu with spuId: {spu_id}"
             )
 
-    def _refuse(self, hello: Hello | Identify) -> None:
+    def _refuse(self, hello: Hello | Identify, arrival: int) -> None:
         """Raise the error that refuses this SPU, if there is a reason to refuse it."""
         if self._closing:
             raise UnreachableError("the SC is stopping")
@@ -501,20 +512,21 @@ class ConnectionManager:
                 f" this is cluster {ours}"
             )
         before = self._connected.get(hello.spu_id)
-        if before is None or before.session.closed:
-            return
-        if before.instance != hello.instance:
+        if before is not None and not before.session.closed and before.instance != hello.instance:
             raise UnauthorizedError(f"another process is connected as SPU {hello.spu_id}")
+        if arrival < self._newest.get(hello.spu_id, 0):
+            raise UnreachableError(f"SPU {hello.spu_id} was let in on a newer connection")
 
     async def _admit(
-        self, socket: web.WebSocketResponse, hello: Hello, proof: str | None
+        self, socket: web.WebSocketResponse, claim: _Claim, hello: Hello, proof: str | None
     ) -> tuple[_Connected, Welcome]:
         # What a second process says about an SPU that is connected is not even looked at.
-        self._refuse(hello)
+        self._refuse(hello, claim.arrival)
         await self._events.check(hello, proven=proof is not None)
-        # The check took a while: the SPU may have been deleted, another process may have connected
-        # as this SPU, or the SC may be stopping.
-        self._refuse(hello)
+        # The check took a while: the SPU may have been deleted or have connected again, another
+        # process may have connected as this SPU, or the SC may be stopping.
+        self._refuse(hello, claim.arrival)
+        self._newest[hello.spu_id] = claim.arrival
         before = self._connected.get(hello.spu_id)
         if before is not None:
             before.session.close("replaced by a newer connection")

@@ -114,6 +114,7 @@ SCRIPTED: Final = {
     "a log begins behind its seal",
     "a leader without the SC knows which replicas are live",
     "a leader without the SC hears of no later holders",
+    "a hello that came late takes the place of a newer one",
 }
 #: So many lives from the pinned one on are tried: changes elsewhere move what happens in a life.
 NEAR: Final = 30
@@ -145,6 +146,7 @@ def test_given_a_deliberate_bug_then_a_life_shows_it(bug: str, seed: int) -> Non
         pytest.param(600_236, id="given-a-replica-that-a-restored-kv-forgot"),
         pytest.param(60_009_782, id="given-an-old-disk-of-before-a-move"),
         pytest.param(64_000_711, id="given-a-session-that-the-spu-never-began"),
+        pytest.param(76_002_652, id="given-a-hello-that-came-after-a-newer-one"),
     ],
 )
 def test_lives_that_once_ended_badly(seed: int) -> None:
@@ -472,6 +474,31 @@ def test_given_hellos_that_waited_for_an_sc_then_only_the_last_connection_is_obe
     assert min(Counter(admitted).values()) > 1
     assert {spu for spu, _, _ in obeyed} == {1, 2, 3}
     assert all(own is session for _, own, session in obeyed)
+
+
+def said_hello_late() -> None:
+    """The hello of a connection that SPU 3 gave up arrives when it is let in on a newer one. In
+    between its replica has begun anew, and is one of the two that are live."""
+    world = three_replicas()
+    spu = world.spus[3]
+    attempt, hello = spu._attempt, spu._hello()
+    old = [report.model_copy(update={"storage_id": "s-old"}) for report in hello.replicas]
+    world.sc.sessions[3].breaks()
+    world.spus[2].crash(power_fails=False)
+    world.clock.run_until(8_000_000)
+    before, session = elected_of(world), world.sc.sessions[3]
+    assert [member.spu_id for member in before.lrs] == [1, 3]
+    world.sc.admit(attempt, hello.model_copy(update={"replicas": tuple(old)}))
+    world.clock.run_until(10_000_000)
+    assert elected_of(world).lrs == before.lrs
+    assert world.sc.sessions[3] is session
+
+
+def test_given_a_hello_that_comes_after_a_newer_one_then_what_it_says_does_not_count() -> None:
+    said_hello_late()
+    bug = MUTANTS["a hello that came late takes the place of a newer one"]
+    with bug(), pytest.raises(ViolationError, match="the minimum is 2"):
+        said_hello_late()
 
 
 def led_by_an_old_disk() -> bool:

@@ -223,6 +223,54 @@ async def test_given_the_same_process_again_then_it_replaces_its_older_connectio
         await asyncio.gather(asking, return_exceptions=True)
 
 
+@pytest.mark.parametrize("lasts", [True, False], ids=["given-it-lasts", "given-it-ended"])
+async def test_given_a_hello_that_comes_after_that_of_a_newer_connection_then_turned_away(
+    bench: Bench, lasts: bool
+) -> None:
+    async with bench.peer(identity_of(), identifies=True) as older:
+        await older.challenged()
+        async with bench.peer(hello_of(kv_revision=2)) as newer:
+            await newer.welcomed()
+            if not lasts:
+                await newer.socket.close()
+                await eventually(lambda: bench.events.log[-1] == ("closed", 1, 1))
+            before = [*bench.events.log]
+            await older.say(Prove())
+            await older.say(hello_of(kv_revision=1))
+            rejected = await older.rejected()
+            assert rejected.message == "SPU 1 was let in on a newer connection"
+            assert bench.events.log == before
+            assert [hello.kv_revision for hello in bench.events.hellos] == [2]
+            async with bench.peer(hello_of()) as newest:
+                assert (await newest.welcomed()).generation == 2
+    assert bench.events.refused_ids == []
+
+
+async def test_given_an_older_spu_whose_hello_comes_late_then_turned_away(bench: Bench) -> None:
+    async with bench.peer() as older, bench.peer(hello_of(kv_revision=2)) as newer:
+        await newer.welcomed()
+        await older.say(hello_of(kv_revision=1))
+        assert "newer connection" in (await older.rejected()).message
+    assert [hello.kv_revision for hello in bench.events.hellos] == [2]
+
+
+async def test_given_a_newer_connection_during_the_check_of_an_older_one_then_the_newer_stays(
+    bench: Bench,
+) -> None:
+    bench.events.gate.clear()
+    async with bench.peer(hello_of(kv_revision=1)) as older:
+        await eventually(lambda: bench.events.checks == 1)
+        held, bench.events.gate = bench.events.gate, asyncio.Event()
+        bench.events.gate.set()
+        async with bench.peer(hello_of(kv_revision=2)) as newer:
+            await newer.welcomed()
+            held.set()
+            assert "newer connection" in (await older.rejected()).message
+            await newer.say(Report(), request_id=5)
+            assert await newer.hear() == Reply()
+    assert [hello.kv_revision for hello in bench.events.hellos] == [2]
+
+
 async def test_given_report_then_passed_on_with_its_generation(bench: Bench) -> None:
     for generation in (1, 2):
         async with bench.peer(hello_of()) as peer:

@@ -242,6 +242,9 @@ MUTANTS: dict[str, Mutant] = {
         (kv, "may_write", lambda office, now: True),
         (kv, "is_current", lambda found, before: found is not None),
     ),
+    "a hello that came late takes the place of a newer one": _mutant(
+        (SimSc, "is_newest", lambda sc, spu, attempt: True)
+    ),
     "an SC speaks on when its lease is over": _mutant((SimSc, "leads", property(lambda sc: True))),
     "producers are not rolled back by a cut": _mutant((replica, "rolled_back", _not_rolled_back)),
     "a replica that begins anew knows no producers": _mutant(

@@ -77,6 +77,8 @@ class SimSc:
         self._states: dict[int, SessionState] = {}
         self._registered: dict[str, int] = {}
         self._outboxes: dict[int, Outbox] = {}
+        #: The newest attempt of each SPU that was let in.
+        self._let_in: dict[int, int] = {}
         self._queue = WorkQueueState()
         self._working = False
         self._waiting: list[tuple[int, Key, tuple[Action, ...]]] = []
@@ -409,7 +411,8 @@ class SimSc:
     # -- sessions ---------------------------------------------------------------------------
 
     def admit(self, attempt: int, hello: Hello) -> None:
-        """An SPU says hello. It is let in unless another process of its id is there."""
+        """An SPU says hello. It is let in unless another process of its id is there, or it was let
+        in on a newer connection."""
         spu = hello.spu_id
         if self._waits(self.admit, attempt, hello):
             return
@@ -417,9 +420,13 @@ class SimSc:
             # One that is cut off waits for the KV, to compare what the SPU has seen.
             return
         before = self.sessions.get(spu)
+        if before is not None and before.instance != hello.instance:
+            return
+        if not self.is_newest(spu, attempt):
+            self.world.count("hellos that came late")
+            return
+        self._let_in[spu] = attempt
         if before is not None:
-            if before.instance != hello.instance:
-                return
             before.end_at_sc(SessionEnd.CLOSED)
             self.world.clock.after(self.world.network.delay_us(), before.end_at_spu)
         self._recover_if_behind(hello)
@@ -430,6 +437,10 @@ class SimSc:
         session.welcome(self._welcome, attempt)
         self.world.heard(spu, hello.replicas)
         self._dispatcher.opened(generation, hello)
+
+    def is_newest(self, spu: int, attempt: int) -> bool:
+        """Whether no newer connection of an SPU was let in."""
+        return attempt > self._let_in.get(spu, 0)
 
     def _welcome(self, session: Session, attempt: int) -> None:
         spu = self.world.spus[session.spu]

@@ -226,7 +226,8 @@ class SimSpu:
         self._attempt += 1
         if world.network.reaches(self.id, SC):
             delay = world.network.delay_us()
-            world.clock.after(delay, world.arrives, self.id, self._attempt, self._hello())
+            hello = self._hello()
+            world.clock.after(delay, world.arrives, self.id, world.sc, self._attempt, hello)
         world.clock.after(world.chance.randint(50_000, 900_000), self._connect, life)
 
     def _hello(self) -> Hello:

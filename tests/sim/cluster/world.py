@@ -195,9 +195,9 @@ class World:
             if replica is not None and replica.state is not None:
                 ledger.leads_rightly(spu.id, replica.state, found)
 
-    def arrives(self, spu: int, attempt: int, hello: Hello) -> None:
-        """The hello of an SPU is at the SC's door, if anybody is there."""
-        if self.network.reaches(spu, SC):
+    def arrives(self, spu: int, sc: SimSc, attempt: int, hello: Hello) -> None:
+        """The hello of an SPU is at the door of the SC that it went to, if that is still there."""
+        if sc is self.sc and self.network.reaches(spu, SC):
             self.sc.admit(attempt, hello)
 
     # -- life -------------------------------------------------------------------------------
