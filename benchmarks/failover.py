@@ -202,7 +202,7 @@ def lose_all(cluster: MeasuredCluster, partitions: int) -> Loss:
     time.sleep(0.5)
     known, elected, led = _by_the_log(cluster.sc.log, log_begins, wall)
     cluster.spus[0].start()
-    cluster.cluster.wait("spu", "spu-0", "online")
+    cluster.cluster.wait("spu", "spu-0", "online", timeout=_PLACED_S)
     return Loss(unhurt, acknowledged, known, elected, led)
 
 
