@@ -6,9 +6,9 @@ listens (`FindPeers`), and the SPU asks again when it cannot reach the peer ther
 keeps the answers across restarts, so that SPUs find each other without the SC.
 
 A connection that says hello replaces the one before: a peer dials again only after it has given up
-the connection it had. Within a cut, what it said on one that it gave up may arrive when the next
-one is up. That ends the next one, and the peer dials again; what was said on either is safe, since
-replicas expect messages that come late.
+the connection it had. After a cut, what it said on one that it gave up may arrive when the next one
+is up. That ends the next one, and the peer dials again. No record is at risk: replicas expect
+messages that come late.
 """
 
 from __future__ import annotations
