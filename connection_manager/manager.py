@@ -10,12 +10,10 @@ tries one connection after the other, and says nothing on any before the SC has 
 request. So of those on which a hello comes, what arrived later was begun later: one that arrived
 before one that was let in is refused.
 
-An SPU says who it is before it says what it holds, in a message of at most `MAX_IDENTITY_BYTES`:
-registration, the other process and the proof are looked at first. SPUs of older versions begin with
-their whole state; of a large one the SC reads only the id until it has let the SPU in.
-
 Why a registered SPU that is away was turned away last is kept until it connects, so that its status
 can say so (`refusals`). Anybody may claim its id: the reason changes rarely, whatever they send.
+
+Neighbours: `connection_manager.introduction` is what is said before an SPU is let in.
 """
 
 from __future__ import annotations
@@ -23,64 +21,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
-import aiohttp
 from aiohttp import hdrs, web
-from pydantic import ValidationError
 
 from connection_manager.guarded_site import (
     ConnectionGuard,
     ConnectionLimits,
-    GuardedConnection,
     GuardedSite,
     connection_of,
     serving,
 )
 from connection_manager.heartbeat import Lateness
+from connection_manager.introduction import Checks, Claim, Introduction, max_message_bytes
 from connection_manager.port_runner import port_runner
-from connection_manager.session import (
-    MAX_IDENTITY_BYTES,
-    MAX_OLDER_SPU_MESSAGE_BYTES,
-    SLOWEST_BYTES_S,
-    Session,
-)
+from connection_manager.session import Session
 from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     CONTROLLERS_PROTOCOL,
     MIN_SESSION_VERSION,
     NEWCOMERS_PROTOCOL,
-    PARTS_PROTOCOL,
     PROTOCOLS,
     SESSION_VERSION,
-    Challenge,
     Controllers,
     Envelope,
     FindPeers,
     Hello,
-    HelloPart,
     Identify,
     Message,
-    Prove,
     Reject,
-    ReplicaReport,
     Report,
     SpuRequest,
     Stamp,
     Welcome,
-    decode_envelope,
-    misread,
     understands,
 )
 from schemas.control.older_spus import for_protocol
-from schemas.control.parts import MAX_PART_BYTES
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
 from schemas.control.statistics import Statistics
@@ -92,28 +73,9 @@ from schemas.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from schemas.model import Model
 
-#: For each message by which an SPU says who it is.
-HELLO_TIMEOUT_S = 5.0
-#: More parts than any SPU has: each holds hundreds of replicas.
-MAX_HELLO_PARTS: Final = 1_000
-#: How long a connection stays after it was told that it is too late.
-LAST_WORD_S: Final = 5.0
 #: How long the reason of a refusal stays before another one takes its place.
 REFUSAL_STAYS_S: Final = 10.0
-#: A close frame has room for as much.
-MAX_SAID_CHARACTERS: Final = 123
-_ENDED: Final = (
-    aiohttp.WSMsgType.CLOSE,
-    aiohttp.WSMsgType.CLOSING,
-    aiohttp.WSMsgType.CLOSED,
-    aiohttp.WSMsgType.ERROR,
-)
-_NONCE_BYTES: Final = 16
-#: The id at the beginning of a hello of an older version.
-_HELLO_OF: Final = re.compile(r'"type":"hello"[^{}\[\]]{0,512}?"spuId":([0-9]{1,10})[,}]')
-MessageT = TypeVar("MessageT", bound=Model)
 
 log = get_logger(__name__)
 
@@ -162,29 +124,6 @@ class ClusterIdentity:
 
 
 @dataclass(slots=True)
-class _Claim:
-    """The id that the other end of a connection has claimed so far, and for how long it may wait
-    there (`connection_manager.guarded_site`). ``arrival`` counts connections as they come."""
-
-    connection: GuardedConnection | None
-    arrival: int
-    spu_id: int | None = None
-
-    def expect(self, seconds: float) -> None:
-        """It has so long for its next message, and a moment to hear why it was too late."""
-        if self.connection is not None:
-            self.connection.expect(seconds + LAST_WORD_S)
-
-    def let_in(self) -> None:
-        """It waits no longer: it does not have to make room for others."""
-        if self.connection is not None:
-            self.connection.serve()
-
-    def __str__(self) -> str:
-        return "an SPU that has not said its id" if self.spu_id is None else f"SPU {self.spu_id}"
-
-
-@dataclass(slots=True)
 class _Connected:
     session: Session
     generation: int
@@ -223,6 +162,7 @@ class ConnectionManager:
         self._refusals: dict[int, str] = {}
         self._refused_at_s: dict[int, float] = {}
         self._closing = False
+        self._checks = Checks(self._check_registered, self._refuse, events.authenticate)
         self._turned_away = TurnedAway()
         self._naming: set[asyncio.Task[None]] = set()
 
@@ -298,9 +238,9 @@ class ConnectionManager:
             if (times := self._turned_away.due(remote, event, time.monotonic())) is not None:
                 log.warning(event, remote=remote, times=times)
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
-        claim = _Claim(connection_of(request), next(self._arrivals))
+        claim = Claim(connection_of(request), next(self._arrivals))
         socket = web.WebSocketResponse(
-            max_msg_size=_max_message_bytes(request),
+            max_msg_size=max_message_bytes(request),
             autoping=True,
             protocols=PROTOCOLS,
         )
@@ -310,10 +250,8 @@ class ConnectionManager:
             # It has gone: an SC that was stopped finds many of these.
             return web.Response(status=web.HTTPBadRequest.status_code)
         try:
-            if socket.ws_protocol is not None:
-                hello, proof = await self._identified_hello(socket, claim)
-            else:
-                hello, proof = await self._bare_hello(socket, claim), None
+            introduction = Introduction(socket, claim, self._checks, self._cluster_uid)
+            hello, proof = await introduction.hello()
             connected, welcome = await self._admit(socket, claim, hello, proof)
         except RunnelError as error:
             self._note_refusal(claim, error, request.remote or "")
@@ -327,7 +265,7 @@ class ConnectionManager:
             await self._serve_session(socket, hello, connected, welcome)
         return socket
 
-    def _note_refusal(self, claim: _Claim, error: RunnelError, remote: str) -> None:
+    def _note_refusal(self, claim: Claim, error: RunnelError, remote: str) -> None:
         """Log that somebody was turned away, and keep the reason for the status of that SPU."""
         reason, spu_id, now_s = error.message, claim.spu_id, time.monotonic()
         if str(claim) not in reason:
@@ -386,113 +324,15 @@ class ConnectionManager:
         if self._connected.get(spu_id) is mine:
             del self._connected[spu_id]
 
-    async def _identified_hello(
-        self, socket: web.WebSocketResponse, claim: _Claim
-    ) -> tuple[Hello, str | None]:
-        """The hello of an SPU that says first who it is, and the SC's proof for it."""
-        who = await self._receive(socket, Identify, MAX_IDENTITY_BYTES)
-        claim.spu_id = who.spu_id
-        self._refuse(who, claim.arrival)
-        claim.expect(HELLO_TIMEOUT_S)
-        challenge = Challenge(
-            cluster_uid=self._identity.cluster_uid, nonce=secrets.token_hex(_NONCE_BYTES)
-        )
-        await socket.send_str(Envelope(cause=new_cause("sc"), body=challenge).encode())
-        proven = await self._receive(socket, Prove, MAX_IDENTITY_BYTES)
-        exchange = Exchange(
-            challenge.cluster_uid, who.spu_id, who.instance, who.nonce, challenge.nonce
-        )
-        proof = await self._events.authenticate(who.spu_id, exchange, proven.proof)
-        if proof is not None:
-            claim.let_in()
-        # From here on a slow line may need long. Who has proven nothing keeps its place until
-        # others need it.
-        limit_s = HELLO_TIMEOUT_S + MAX_PART_BYTES / SLOWEST_BYTES_S
-        claim.expect(limit_s)
-        hello = await self._receive(socket, Hello, limit_s=limit_s)
-        if (hello.spu_id, hello.instance) != (who.spu_id, who.instance):
-            raise UnauthorizedError(
-                f"SPU {who.spu_id} sends the hello of SPU {hello.spu_id}, or of another process"
-            )
-        if not 0 <= (more := hello.more or 0) <= MAX_HELLO_PARTS:
-            raise UnsupportedError(f"a hello of {more} parts; at most {MAX_HELLO_PARTS} may follow")
-        replicas: list[ReplicaReport] = list(hello.replicas)
-        size = 0
-        for _ in range(more):
-            claim.expect(limit_s)
-            text = await self._text(socket, _name(HelloPart), limit_s)
-            size += len(text)
-            if proof is None and size > MAX_OLDER_SPU_MESSAGE_BYTES:
-                raise UnauthorizedError(
-                    f"a state of more than {MAX_OLDER_SPU_MESSAGE_BYTES} characters is taken from"
-                    " an SPU that has a secret only: runnel spu secret"
-                )
-            replicas += self._parse(text, HelloPart).replicas
-        return hello.model_copy(update={"replicas": tuple(replicas), "more": None}), proof
-
-    async def _bare_hello(self, socket: web.WebSocketResponse, claim: _Claim) -> Hello:
-        """The hello of an SPU of an older version, which cannot prove anything."""
-        text = await self._text(socket, "hello")
-        if len(text) > MAX_IDENTITY_BYTES:
-            # To parse it takes long, and it may come from anybody.
-            found = _HELLO_OF.search(text, 0, MAX_IDENTITY_BYTES)
-            if found is None:
-                raise UnsupportedError("the first message must be a hello that begins with its id")
-            claim.spu_id = int(found[1])
-            self._check_registered(int(found[1]))
-            await self._events.authenticate(int(found[1]), None, None)
-        hello = self._parse(text, Hello)
-        claim.spu_id = hello.spu_id
-        self._refuse(hello, claim.arrival)
-        await self._events.authenticate(hello.spu_id, None, None)
-        return hello.model_copy(update={"more": None})
-
-    async def _receive(
-        self,
-        socket: web.WebSocketResponse,
-        kind: type[MessageT],
-        at_most: int | None = None,
-        limit_s: float | None = None,
-    ) -> MessageT:
-        text = await self._text(socket, _name(kind), limit_s)
-        if at_most is not None and len(text) > at_most:
-            raise UnsupportedError(f"a message of {len(text)} characters; {at_most} are allowed")
-        return self._parse(text, kind)
-
-    async def _text(
-        self, socket: web.WebSocketResponse, name: str, limit_s: float | None = None
-    ) -> str:
-        limit_s = HELLO_TIMEOUT_S if limit_s is None else limit_s
-        try:
-            message = await socket.receive(limit_s)
-        except TimeoutError:
-            raise UnsupportedError(f"no message {name!r} within {limit_s:g} s") from None
-        if message.type is aiohttp.WSMsgType.CLOSE and (why := _printable(message.extra)):
-            raise UnsupportedError(f"it left before the message {name!r}, saying: {why}")
-        if message.type in _ENDED:
-            raise UnsupportedError(f"it left before the message {name!r}")
-        if message.type is not aiohttp.WSMsgType.TEXT:
-            raise UnsupportedError(f"the message {name!r} must be text")
-        return str(message.data)
-
-    def _parse(self, text: str, kind: type[MessageT]) -> MessageT:
-        name = _name(kind)
-        try:
-            body = decode_envelope(text).body
-        except ValidationError as error:
-            raise UnsupportedError(
-                f"the message {name!r} does not parse: {misread(error)}"
-            ) from error
-        if not isinstance(body, kind):
-            raise UnsupportedError(f"the next message must be {name!r}, not {body.type!r}")
-        return body
-
     def _check_registered(self, spu_id: int) -> None:
         if spu_id not in self._registered.values():
             raise UnauthorizedError(
                 f"SPU {spu_id} is not registered; register it first:"
                 f" apply a kind: Spu with spuId: {spu_id}"
             )
+
+    def _cluster_uid(self) -> str:
+        return self._identity.cluster_uid
 
     def _refuse(self, hello: Hello | Identify, arrival: int) -> None:
         """Raise the error that refuses this SPU, if there is a reason to refuse it."""
@@ -518,7 +358,7 @@ class ConnectionManager:
             raise UnreachableError(f"SPU {hello.spu_id} was let in on a newer connection")
 
     async def _admit(
-        self, socket: web.WebSocketResponse, claim: _Claim, hello: Hello, proof: str | None
+        self, socket: web.WebSocketResponse, claim: Claim, hello: Hello, proof: str | None
     ) -> tuple[_Connected, Welcome]:
         # What a second process says about an SPU that is connected is not even looked at.
         self._refuse(hello, claim.arrival)
@@ -576,23 +416,6 @@ class ConnectionManager:
             ),
         )
         return mine, welcome
-
-
-def _max_message_bytes(request: web.Request) -> int:
-    """The largest message that the SC takes from an SPU with this request."""
-    offered = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
-    in_parts = any(understands(name.strip(), PARTS_PROTOCOL) for name in offered.split(","))
-    return MAX_PART_BYTES if in_parts else MAX_OLDER_SPU_MESSAGE_BYTES
-
-
-def _printable(said: object) -> str:
-    """What the other end said when it closed the connection, fit for a log and a status."""
-    return "".join(c for c in str(said or "") if c.isprintable())[:MAX_SAID_CHARACTERS]
-
-
-def _name(kind: type[Model]) -> str:
-    """The name of a kind of message, as it travels."""
-    return str(kind.model_fields["type"].default)
 
 
 async def start_private_server(

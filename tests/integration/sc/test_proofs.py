@@ -92,10 +92,10 @@ async def test_given_a_slow_line_then_a_hello_has_the_time_that_its_parts_need(
 ) -> None:
     """The time of a request head is over before a part is there, and before all messages are."""
     monkeypatch.setattr(guarded_site, "HEADER_TIMEOUT_S", 1.5)
-    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 1.5)
-    monkeypatch.setattr("connection_manager.manager.LAST_WORD_S", 0.0)
+    monkeypatch.setattr("connection_manager.introduction.HELLO_TIMEOUT_S", 1.5)
+    monkeypatch.setattr("connection_manager.introduction.LAST_WORD_S", 0.0)
     # A second more for each part.
-    monkeypatch.setattr("connection_manager.manager.SLOWEST_BYTES_S", 1 << 20)
+    monkeypatch.setattr("connection_manager.introduction.SLOWEST_BYTES_S", 1 << 20)
     if secret is not None:
         bench.events.verifiers[1] = Verifier.of(secret)
     async with bench.peer(identifies=True) as peer:
@@ -143,11 +143,11 @@ async def test_given_a_hello_that_is_coming_then_only_who_has_proven_nothing_mak
 async def test_given_an_identity_and_nothing_more_then_turned_away_in_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("connection_manager.introduction.HELLO_TIMEOUT_S", 0.05)
     async with bench.peer(identity_of(), identifies=True) as peer:
         await peer.challenged()
         assert "no message 'prove' within 0.05 s" in (await peer.rejected()).message
-    monkeypatch.setattr("connection_manager.manager.SLOWEST_BYTES_S", 1 << 30)
+    monkeypatch.setattr("connection_manager.introduction.SLOWEST_BYTES_S", 1 << 30)
     async with bench.peer(identity_of(), identifies=True) as peer:
         await peer.challenged()
         await peer.say(Prove())
@@ -207,7 +207,7 @@ async def test_given_hello_of_too_many_parts_then_turned_away(bench: Bench, more
 async def test_given_a_large_state_without_a_proof_then_turned_away(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("connection_manager.manager.MAX_OLDER_SPU_MESSAGE_BYTES", most)
+    monkeypatch.setattr("connection_manager.introduction.MAX_OLDER_SPU_MESSAGE_BYTES", most)
     async with bench.peer(identity_of(), identifies=True) as peer:
         await peer.challenged()
         await peer.say(Prove())

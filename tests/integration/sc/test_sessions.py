@@ -118,7 +118,7 @@ async def test_given_hello_that_does_not_parse_then_said_so(bench: Bench) -> Non
 async def test_given_no_hello_in_time_then_turned_away(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("connection_manager.introduction.HELLO_TIMEOUT_S", 0.01)
     async with bench.peer() as peer:
         assert "no message 'hello' within" in (await peer.rejected()).message
 
