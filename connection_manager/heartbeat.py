@@ -5,6 +5,8 @@ long tick, not many misses: it must not blame its peer for its own absence.
 
 What a long or lossy line does is no silence of the peer: what was lost is sent again, which takes
 round trips, and a long message takes a while to arrive. The kernel knows of both, where it says so.
+What is missing was sent when the line was as slow as at any moment of the silence: acknowledgements
+that come faster by now do not bring it sooner.
 
 A busy peer says something late. One that was late lately is given longer: otherwise the sessions of
 a process that has too much to do would end, and beginning them again would give it more to do. An
@@ -68,8 +70,9 @@ class HeartbeatMonitor:
     interval_ms: float
     lateness: Lateness | None = None
     silent_ticks: int = field(default=0, init=False)
-    #: How many silent ticks the line of the last tick allowed.
+    #: How many silent ticks were allowed at the last tick.
     allowed: int = field(init=False)
+    #: How many of them for the line, as it was when it was slowest since the peer spoke.
     _more: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -90,12 +93,11 @@ class HeartbeatMonitor:
     def tick(self, pace: Pace | None = None) -> bool:
         """Call it once per heartbeat interval; gives whether the peer still counts as alive.
         ``pace`` is that of the connection as of now, None if the kernel does not say."""
-        self._more = 0
-        if pace is not None:
-            self._more = pace.more_intervals(self.interval_ms)
-            if pace.silent_ms < self.interval_ms:
-                # A part of a message came.
-                self.heard()
+        if pace is not None and pace.silent_ms < self.interval_ms:
+            # A part of a message came.
+            self.heard()
+        more = 0 if pace is None else pace.more_intervals(self.interval_ms)
+        self._more = max(more, self._more) if self.silent_ticks else more
         self.silent_ticks += 1
         self.allowed = self.misses + self._more
         if self.lateness is not None:

@@ -45,10 +45,12 @@ def test_given_a_cut_line_then_the_sc_says_so_and_all_is_as_before_after_it(
     assert seen["elections after the cut"] == {}
 
 
-def test_given_a_bad_line_then_the_session_stays_and_users_at_home_go_on(
+def test_given_a_bad_line_then_sessions_last_and_users_at_home_go_on(
     seen: dict[str, Any],
 ) -> None:
-    assert seen["changes on a bad line"] <= 2
+    # When the line turns bad, its ends do not know yet how slow it is. If they never asked their
+    # kernel, three or four sessions would end in most runs.
+    assert seen["sessions ended on a bad line"] <= 2
     assert seen["acknowledged over a bad line"] > 20
     assert seen["read over a bad line"] > 20
 

@@ -53,6 +53,35 @@ def test_given_a_long_line_then_what_was_lost_has_time_to_come(
     assert monitor.allowed == ticks
 
 
+@pytest.mark.parametrize(
+    ("answers_ms", "ticks"),
+    [
+        pytest.param([2_000, 800], 46, id="given-it-gets-faster-then-as-long-as-before"),
+        pytest.param([800, 2_000], 46, id="given-it-gets-slower-then-longer"),
+        pytest.param([800, None], 17, id="given-the-kernel-says-no-more-then-as-long-as-before"),
+    ],
+)
+def test_given_a_line_that_changes_then_a_silence_has_the_time_of_when_it_was_slowest(
+    answers_ms: list[float | None], ticks: int
+) -> None:
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    said = [
+        monitor.tick(None if answer_ms is None else Pace(answer_ms, silent_ms=10_000))
+        for answer_ms in [*answers_ms, *answers_ms[-1:] * (ticks - 1)]
+    ]
+    assert said == [True] * ticks + [False]
+
+
+def test_given_a_word_on_a_line_that_has_become_faster_then_the_next_silence_has_less_time() -> (
+    None
+):
+    monitor = HeartbeatMonitor(3, INTERVAL_MS)
+    assert all(monitor.tick(Pace(2_000, silent_ms=10_000)) for _ in range(20))
+    monitor.heard()
+    said = [monitor.tick(Pace(0.1, silent_ms=10_000)) for _ in range(4)]
+    assert said == [True, True, True, False]
+
+
 @pytest.mark.parametrize(("silent_ms", "alive"), [(249, True), (250, False)])
 def test_given_parts_of_a_long_message_then_the_peer_lives(silent_ms: int, alive: bool) -> None:
     monitor = HeartbeatMonitor(3, INTERVAL_MS)
