@@ -242,6 +242,15 @@ async def test_given_large_hello_of_an_older_spu_then_parsed_only_if_it_may_come
         assert message in (await peer.rejected()).message
 
 
+async def test_given_small_hello_of_an_older_spu_that_is_unknown_then_the_kv_is_not_asked(
+    bench: Bench,
+) -> None:
+    async with bench.peer() as peer:
+        await peer.say(hello_of(7))
+        assert "SPU 7 is not registered" in (await peer.rejected()).message
+    assert bench.events.authenticated == []
+
+
 async def test_given_large_hello_that_hides_its_id_then_turned_away(bench: Bench) -> None:
     async with bench.peer() as peer:
         text = f'{{"body":{{"software":"{"x" * 5_000}","type":"hello","spuId":1}}}}'
