@@ -133,7 +133,10 @@ class Introduction:
         challenge = Challenge(
             cluster_uid=self._cluster_uid(), nonce=secrets.token_hex(_NONCE_BYTES)
         )
-        await self._socket.send_str(Envelope(cause=new_cause("sc"), body=challenge).encode())
+        try:
+            await self._socket.send_str(Envelope(cause=new_cause("sc"), body=challenge).encode())
+        except ConnectionError:
+            raise _left(_name(Prove)) from None
         proven = await self._receive(Prove, MAX_IDENTITY_BYTES)
         exchange = Exchange(
             challenge.cluster_uid, who.spu_id, who.instance, who.nonce, challenge.nonce
@@ -204,7 +207,7 @@ class Introduction:
         if message.type is aiohttp.WSMsgType.CLOSE and (why := _printable(message.extra)):
             raise UnsupportedError(f"it left before the message {name!r}, saying: {why}")
         if message.type in _ENDED:
-            raise UnsupportedError(f"it left before the message {name!r}")
+            raise _left(name)
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise UnsupportedError(f"the message {name!r} must be text")
         return str(message.data)
@@ -219,6 +222,10 @@ def _parse(text: str, kind: type[MessageT]) -> MessageT:
     if not isinstance(body, kind):
         raise UnsupportedError(f"the next message must be {name!r}, not {body.type!r}")
     return body
+
+
+def _left(name: str) -> UnsupportedError:
+    return UnsupportedError(f"it left before the message {name!r}")
 
 
 def max_message_bytes(request: web.Request) -> int:
